@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make ask Q="Is a tomato a fruit?"` and `make test`.
+# Both build the virtual environment first, from the versions in requirements.lock.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export Q
+
+.PHONY: help ask chat test test-pure check format bench docs clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+
+$(VENV)/run.stamp: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint requirements.lock --editable .
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint requirements.lock --editable '.[dev]'
+	touch $@
+
+ask: $(VENV)/run.stamp ## Answer a question: make ask Q="Is a tomato a fruit?"
+	@$(BIN)/cutaway ask -- "$$Q"
+
+chat: $(VENV)/run.stamp ## Talk in the terminal
+	@$(BIN)/cutaway chat
+
+test: $(VENV)/dev.stamp ## Run every test, fast ones first
+	$(BIN)/python -m pytest tests/pure
+	$(BIN)/python -m pytest tests/arch tests/cpu tests/api
+
+test-pure: $(VENV)/dev.stamp ## Run the tests that need neither torch nor a model
+	$(BIN)/python -m pytest tests/pure
+
+check: $(VENV)/dev.stamp ## Check format, lint, types, imports and generated documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.cli_reference --check
+
+format: $(VENV)/dev.stamp ## Format and mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/dev.stamp ## Generate the documents that are made from the code
+	$(BIN)/python -m scripts.cli_reference
+
+bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
+	$(BIN)/python -m bench.reference
+
+clean: ## Remove the virtual environment and every cache inside the checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

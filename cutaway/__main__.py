@@ -1,0 +1,5 @@
+"""``python -m cutaway`` is the ``cutaway`` command."""
+
+from cutaway.cli.main import run
+
+run()

@@ -1,0 +1,64 @@
+"""The command line: which commands there are, and how an error leaves the process.
+
+Thin on purpose: a command parses, calls one function, and prints. Commands are imported when they are called, so
+that ``--help`` and the commands that need no model start fast. This package is the only one that nobody imports.
+"""
+
+import importlib
+import sys
+
+import click
+
+from cutaway import __version__
+from cutaway.errors import CutawayError
+
+EXIT_INTERRUPTED = 130
+
+COMMANDS = {
+    "ask": "cutaway.cli.ask",
+    "chat": "cutaway.cli.chat",
+    "doctor": "cutaway.cli.doctor",
+    "models": "cutaway.cli.models",
+    "pull": "cutaway.cli.models",
+    "rm": "cutaway.cli.models",
+    "tokenize": "cutaway.cli.tokenize",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or ``None``."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="cutaway %(version)s")
+def cli() -> None:
+    """Answer from a real language model, and show how the answer came about.
+
+    Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+    """
+
+
+def run() -> None:
+    """Run the command line and exit. Known errors become one message and a hint on standard error."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except CutawayError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(EXIT_INTERRUPTED)

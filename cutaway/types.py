@@ -1,0 +1,210 @@
+"""The vocabulary that every part shares: what is asked, what is chosen, what comes back.
+
+Owns plain frozen data. Refuses to know tensors, files, clocks and models; imports the standard library only.
+Invariant: an object that exists is valid; each checks itself against ``cutaway.limits`` when it is built.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cutaway.errors import InvalidValue
+from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, check_number, check_stop_strings
+
+
+class Role(StrEnum):
+    """Who speaks in a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation.
+
+    Attributes:
+        role: who speaks.
+        content: what is said.
+        origin: where the text came from, for the glass only; it never changes the prompt.
+    """
+
+    role: Role
+    content: str
+    origin: str = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. The defaults leave the model's own distribution untouched.
+
+    Applied in this order: penalties, temperature, min-p, top-k, top-p, draw (the order of vLLM's sampler).
+
+    Raises:
+        InvalidValue: a setting is outside its limits.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            check_number(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One question to an engine.
+
+    Attributes:
+        request_id: unique among the requests that the engine knows.
+        messages: the conversation, oldest first, at least one message.
+        sampling: how tokens are chosen.
+        max_tokens: most tokens to generate; ``None`` means until the model ends or the context is full.
+        stop: strings that end the answer; they are not part of it.
+        num_logprobs: how many of the most likely tokens to report beside each chosen one; ``None`` reports none.
+        num_candidates: how many candidates the glass keeps for each sampler stage of each token.
+
+    Raises:
+        InvalidValue: a value is outside its limits.
+    """
+
+    request_id: str
+    messages: tuple[Message, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    num_logprobs: int | None = None
+    num_candidates: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.messages) <= MAX_MESSAGES:
+            raise InvalidValue(
+                "messages", f"{len(self.messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}"
+            )
+        num_chars = sum(len(message.content) for message in self.messages)
+        if num_chars > MAX_PROMPT_CHARS:
+            raise InvalidValue("messages", f"{num_chars:,} characters are more than the limit of {MAX_PROMPT_CHARS:,}")
+        if self.max_tokens is not None:
+            check_number("max_tokens", self.max_tokens)
+        if self.num_logprobs is not None:
+            check_number("num_logprobs", self.num_logprobs)
+        check_number("num_candidates", self.num_candidates)
+        check_stop_strings(self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A token that could have been chosen, with its log-probability (natural logarithm)."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerStage:
+    """What one sampler setting left over.
+
+    Attributes:
+        name: the setting, or ``"logits"`` for the model's own distribution.
+        num_kept: tokens that can still be chosen after it.
+        mass_removed: probability that the setting took from the tokens it dropped, before renormalizing; 0 to 1.
+        top: the most likely candidates after it, renormalized, most likely first.
+    """
+
+    name: str
+    num_kept: int
+    mass_removed: float
+    top: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How the dice fell.
+
+    Attributes:
+        uniform: the number drawn from [0, 1); ``None`` when the most likely token was simply taken (temperature 0).
+        low, high: the interval of [0, 1) that belongs to the chosen token; ``low <= uniform < high``.
+        probability: the chosen token's probability in the final distribution.
+    """
+
+    uniform: float | None
+    low: float
+    high: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """One chosen token and the facts of its choice.
+
+    Attributes:
+        token_id: the chosen token.
+        logprob: its log-probability under the model's untouched logits.
+        rank: its place in the untouched distribution; 1 is the most likely.
+        top: the most likely tokens of the untouched distribution, most likely first.
+        draw: how the dice fell.
+        stages: what each sampler setting left over, in the order of application; empty unless candidates were
+            asked for.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[Candidate, ...]
+    draw: Draw
+    stages: tuple[SamplerStage, ...] = ()
+
+
+class FinishReason(StrEnum):
+    """The one terminal outcome of a request."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORTED = "aborted"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request consumed, in tokens. Cached tokens are prompt tokens that did not have to be computed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a request ended, and what ended it: an end token's text, a stop string, a limit, or the client."""
+
+    reason: FinishReason
+    cause: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What an engine has to say about a request since the last delta.
+
+    Attributes:
+        text: text to append to the answer; may be empty while a character or a stop string is incomplete.
+        choices: the tokens chosen since the last delta.
+        finish: set in the last delta, and only there.
+    """
+
+    text: str
+    choices: tuple[TokenChoice, ...] = ()
+    finish: Finish | None = None

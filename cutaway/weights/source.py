@@ -1,0 +1,59 @@
+"""What a model needs from a checkpoint, whatever its file format: named tensors in one convention.
+
+The convention is that of Hugging Face checkpoints, so that the names can be looked up anywhere:
+``model.embed_tokens.weight``, ``model.layers.3.self_attn.q_proj.weight``, ``model.norm.weight``,
+``lm_head.weight`` (absent when tied to the embedding). Beyond names, every source delivers
+
+- query and key rows in half-split order (the two halves of a head rotate together), which GGUF files of
+  architecture ``llama`` do not store;
+- norm weights as the factor that multiplies, also for Gemma, whose safetensors store the factor minus one;
+- ``rope_freqs.weight``, the divisors of Llama 3's rotary frequencies, where the checkpoint has them.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+
+
+class WeightSource(Protocol):
+    """Named tensors of one checkpoint. Reading is lazy: nothing is decoded before it is asked for."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the checkpoint has the tensor."""
+        ...
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of all tensors, in file order."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the tensor, output dimension first.
+
+        Raises:
+            MissingTensor: the checkpoint has no such tensor.
+        """
+        ...
+
+    def storage(self, name: str) -> str:
+        """Name of the stored type, as its file format spells it: ``Q4_1``, ``BF16``.
+
+        Raises:
+            MissingTensor: the checkpoint has no such tensor.
+        """
+        ...
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Decode the tensor into ``out``, which has its shape and any floating dtype; ``out`` may be a view.
+
+        Values are computed in float32 and rounded once to the dtype of ``out``. Uses at most some megabytes beside it.
+
+        Raises:
+            MissingTensor: the checkpoint has no such tensor.
+            WrongShape: ``out`` has another shape; both are named.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the files back; no tensor can be read afterwards."""
+        ...
