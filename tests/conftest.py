@@ -1,0 +1,106 @@
+"""What all tiers share: markers by folder, real models, and the installed command in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cutaway.config import load_settings
+from cutaway.hub.resolve import ensure
+from cutaway.hub.store import ModelStore
+
+TESTS = Path(__file__).parent
+COMMAND_TIMEOUT_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test after the folder that it lies in: tests/pure gets ``pure``, and so on."""
+    for item in items:
+        if TESTS in item.path.parents:
+            item.add_marker(item.path.relative_to(TESTS).parts[0])
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Callable[[str], Path]:
+    """Give the path of a real model by its built-in name; downloads it into the user's cache if it is not there.
+
+    Names: ``smollm2-135m-instruct``, ``gemma-3-270m``, ``qwen2.5-coder-0.5b-instruct``.
+    """
+    settings = load_settings()
+    store = ModelStore(settings.cache_dir, settings.index_url)
+    return lambda name: ensure(name, store).path
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended, and what it said."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class CutawayCommand:
+    """Runs ``cutaway`` as a user would, in an environment of its own.
+
+    The cache is an empty folder, unless ``env`` names another with ``CUTAWAY_CACHE``; nothing of Hugging Face's
+    settings leaks in. A value of ``None`` in ``env`` removes a variable.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cache_dir = folder / "cache"
+        self.models_dir = self.cache_dir / "models"
+
+    def __call__(
+        self, *arguments: str, env: dict[str, str | None] | None = None, stdin: str | bytes = b"", check: bool = False
+    ) -> Completed:
+        """Run to the end. ``check`` fails the test unless the command succeeds."""
+        done = subprocess.run(
+            [*self.program, *arguments],
+            env=self.environment(env),
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            timeout=COMMAND_TIMEOUT_SECONDS,
+            cwd=self.folder,
+        )
+        completed = Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert not check or completed.rc == 0, completed
+        return completed
+
+    def start(self, *arguments: str, env: dict[str, str | None] | None = None) -> "subprocess.Popen[bytes]":
+        """Start without waiting; the caller uses the process as a context manager and ends it."""
+        return subprocess.Popen(
+            [*self.program, *arguments],
+            env=self.environment(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+        )
+
+    @property
+    def program(self) -> list[str]:
+        """The installed command of the environment that runs the tests."""
+        return [str(Path(sys.executable).parent / "cutaway")]
+
+    def environment(self, env: dict[str, str | None] | None) -> dict[str, str]:
+        """The environment of the process."""
+        merged: dict[str, str | None] = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("CUTAWAY_", "HF_"))},
+            "CUTAWAY_CACHE": str(self.cache_dir),
+            "HF_HOME": str(self.folder / "huggingface"),
+            "PYTHONIOENCODING": "utf-8",
+            **(env or {}),
+        }
+        return {name: value for name, value in merged.items() if value is not None}
+
+
+@pytest.fixture
+def cutaway_command(tmp_path: Path) -> CutawayCommand:
+    """The installed command with a temporary cache; call it with arguments, get ``rc``, ``stdout``, ``stderr``."""
+    return CutawayCommand(tmp_path)
