@@ -1,0 +1,101 @@
+"""Probabilities over one row's tokens, and what settings ask of them.
+
+Owns the softmax at a temperature, in float64. Every setting keeps the most likely tokens and drops the rest, so a
+filtered distribution is this one and a number: how many tokens are kept.
+Refuses to know which settings exist. Invariants: weights are relative to the most likely token's, which is 1, so
+nothing overflows; sums run in the falling order from its beginning, so how far it is sorted never changes a bit.
+"""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.sampling.order import FallingOrder
+from cutaway.types import Candidate, Draw
+
+Weights = npt.NDArray[np.float64]
+
+_SMALLEST_DRAWN = float(np.finfo(np.float64).tiny)  # below it a weight loses bits, and its probability may become 0
+
+
+class Distribution:
+    """The softmax of a row of logits divided by a temperature.
+
+    Args:
+        order: the row.
+        temperature: above 0; values so small that the quotient overflows leave weight 0 to all but the best tokens.
+    """
+
+    def __init__(self, order: FallingOrder, temperature: float = 1.0) -> None:
+        self.order = order
+        self._temperature = temperature
+        self._best_logit = float(order.logits[order.best_id])
+        weights = order.logits.astype(np.float64)  # [vocab]
+        weights -= self._best_logit
+        with np.errstate(over="ignore"):
+            weights /= temperature
+        self._weights: Weights = np.exp(weights, out=weights)
+        self._total = float(self._weights.sum())
+        self._sums: Weights = np.empty(0)
+
+    def mass(self, num_kept: int) -> float:
+        """The sum of the weights of the ``num_kept`` most likely tokens."""
+        if num_kept >= self.order.num_tokens:
+            return self._total
+        return float(self._cumulative(num_kept)[num_kept - 1])
+
+    def logprob(self, token_id: int, num_kept: int) -> float:
+        """The natural logarithm of a kept token's probability; -inf where a tiny temperature overflows."""
+        difference = float(self.order.logits[token_id]) - self._best_logit
+        return difference / self._temperature - float(np.log(self.mass(num_kept)))
+
+    def top(self, count: int, num_kept: int) -> tuple[Candidate, ...]:
+        """The ``count`` most likely of the kept tokens, most likely first; none without a finite logprob."""
+        count = min(count, num_kept)
+        token_ids = self.order.prefix(count)[:count].tolist() if count else []
+        candidates = (Candidate(token_id, self.logprob(token_id, num_kept)) for token_id in token_ids)
+        return tuple(candidate for candidate in candidates if candidate.logprob > -np.inf)
+
+    def num_above_ratio(self, ratio: float) -> int:
+        """How many tokens have at least ``ratio`` times the probability of the most likely one."""
+        return int(np.count_nonzero(self._weights >= ratio))
+
+    def num_reaching(self, level: float, num_kept: int, side: Literal["left", "right"]) -> int:
+        """The fewest most likely tokens whose share of the kept mass reaches ``level``; at most ``num_kept``.
+
+        Args:
+            level: 0 to 1.
+            num_kept: the tokens that share the mass, at least 1.
+            side: ``"left"`` if equality reaches the level, ``"right"`` if it must be exceeded.
+        """
+        mass = self.mass(num_kept)
+        num_wanted = 1
+        while num_wanted <= num_kept:
+            shares = self._cumulative(num_wanted)[:num_kept] / mass
+            num_below = int(np.searchsorted(shares, level, side))
+            if num_below < shares.size:
+                return num_below + 1
+            num_wanted = shares.size + 1
+        return num_kept
+
+    def draw(self, uniform: float, num_kept: int) -> tuple[int, Draw]:
+        """The kept token whose interval holds ``uniform``: the inverse of the cumulative distribution.
+
+        The intervals tile [0, 1) in falling order. What rounding leaves over at the end goes to the last token, that
+        is, the last one whose probability float64 can hold.
+        """
+        num_possible = min(num_kept, int(np.count_nonzero(self._weights >= _SMALLEST_DRAWN)))
+        place = min(self.num_reaching(uniform, num_kept, "right"), num_possible)
+        token_id = int(self.order.prefix(place)[place - 1])
+        mass = self.mass(num_kept)
+        sums = self._cumulative(place)
+        low = float(sums[place - 2]) / mass if place > 1 else 0.0
+        high = min(float(sums[place - 1]) / mass, 1.0) if place < num_possible else 1.0
+        return token_id, Draw(uniform, low, high, float(self._weights[token_id]) / mass)
+
+    def _cumulative(self, count: int) -> Weights:
+        """Sums of the weights of the 1, 2, 3 … most likely tokens, for at least ``count`` of them."""
+        if count > self._sums.size:
+            self._sums = np.cumsum(self._weights[self.order.prefix(count)])
+        return self._sums
