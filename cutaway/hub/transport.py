@@ -67,6 +67,18 @@ def stream(url: str, max_bytes: int) -> Iterator[bytes]:
             )
 
 
+def join(base: str, url: str) -> str:
+    """The address that ``url``, which may be relative, means in a document at ``base``.
+
+    Raises:
+        InvalidValue: it is no address at all.
+    """
+    try:
+        return urllib.parse.urljoin(base, url)
+    except ValueError as error:
+        raise InvalidValue("url", f"{place(base)} gives an address that is none: {error}") from None
+
+
 def place(url: str) -> str:
     """Host and port of a URL, for messages: no path, no credentials."""
     try:
@@ -102,7 +114,7 @@ def _opener() -> urllib.request.OpenerDirector:
     for handler in (
         urllib.request.ProxyHandler(),
         urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        urllib.request.HTTPSHandler(),  # verifies certificates
         urllib.request.HTTPRedirectHandler(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
