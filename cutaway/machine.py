@@ -104,6 +104,16 @@ def read_memory(root: Path = ROOT) -> Memory:
     return Memory(min(limit for limit, _ in limits), min(available, room), "cgroup")
 
 
+def cpu_features() -> frozenset[str]:
+    """Those of ``FEATURES`` that the processor has."""
+    return frozenset(read_cpu().features)
+
+
+def physical_cores() -> int:
+    """How many threads of arithmetic are worth starting; see ``Cpu.num_usable_cores``."""
+    return read_cpu().num_usable_cores
+
+
 def available_memory_bytes() -> int:
     """Memory that can be had now without swapping, inside the limits of the container."""
     return read_memory().available_bytes
