@@ -1,0 +1,1 @@
+"""Block formats of quantized tensors and how they are decoded."""

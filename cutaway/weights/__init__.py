@@ -1,0 +1,1 @@
+"""Model files: what is in them, and their tensors in one convention."""

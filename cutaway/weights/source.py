@@ -51,6 +51,7 @@ class WeightSource(Protocol):
         Raises:
             MissingTensor: the checkpoint has no such tensor.
             WrongShape: ``out`` has another shape; both are named.
+            UnsupportedModel: the stored type cannot be decoded; it is named.
         """
         ...
 
