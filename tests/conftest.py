@@ -108,7 +108,15 @@ def cutaway_command(tmp_path: Path) -> CutawayCommand:
 
 
 @pytest.fixture
-def index_site() -> Iterator[IndexSite]:
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever proxy the user has, servers on this machine are asked directly."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def index_site(no_proxy: None) -> Iterator[IndexSite]:
     """A package index on this machine."""
     with serving(IndexSite()) as site:
         assert isinstance(site, IndexSite)
@@ -116,7 +124,7 @@ def index_site() -> Iterator[IndexSite]:
 
 
 @pytest.fixture
-def hub_site() -> Iterator[HubSite]:
+def hub_site(no_proxy: None) -> Iterator[HubSite]:
     """A Hugging Face hub on this machine."""
     with serving(HubSite()) as site:
         assert isinstance(site, HubSite)

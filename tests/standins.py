@@ -8,11 +8,13 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import threading
 import urllib.parse
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cutaway.hub.catalog import CatalogEntry, Purpose, WheelPart
 
@@ -196,3 +198,18 @@ def model_in_wheels(name: str, pieces: list[bytes]) -> tuple[CatalogEntry, list[
         num_bytes=len(whole),
     )
     return entry, wheels
+
+
+@contextlib.contextmanager
+def no_permission_for(folder: Path, mode: int = 0o555) -> Iterator[None]:
+    """Take away rights on the folder, from an administrator too."""
+    folder.chmod(mode)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)

@@ -1,9 +1,9 @@
 """``cutaway pull``, ``cutaway models`` and ``cutaway rm``: getting models, seeing them, and being rid of them."""
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 
@@ -12,6 +12,7 @@ from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.errors import CutawayError, UsageError
 from cutaway.hub.catalog import CatalogEntry, Purpose
+from cutaway.hub.huggingface import parse_reference
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import HF_PREFIX, ModelStore, StoredModel
 
@@ -52,10 +53,11 @@ def pull(model: str) -> None:
     An interrupted download leaves nothing behind.
     """
     store = _store()
-    entry = store.catalog.get(model)
-    if entry is None and not model.startswith(HF_PREFIX):
+    if model.startswith(HF_PREFIX):
+        parse_reference(model)
+    elif not store.is_name(model) or (model not in store.catalog and store.find(model) is None):
         raise _not_downloadable(store, model)
-    present = store.find(model)
+    entry, present = store.catalog.get(model), store.find(model)
     if present is not None and present.complete and _is_sound(present, entry):
         click.echo(f"{model} is already here: {present.path}")
         return
@@ -122,7 +124,7 @@ def _store() -> ModelStore:
 
 
 def _not_downloadable(store: ModelStore, model: str) -> CutawayError:
-    if Path(model).exists():
+    if os.path.lexists(model):
         return UsageError(
             f"{model} is a path, so there is nothing to download", hint=f'cutaway ask --model {model} "…"'
         )
@@ -209,4 +211,6 @@ def _cells(row: Row) -> tuple[str, str, str, str, str]:
 
 
 def _size(num_bytes: int) -> str:
+    if num_bytes < 10**5:
+        return f"{num_bytes:,} bytes"
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"

@@ -52,23 +52,14 @@ def files_at(path: Path, name: str = "") -> ModelFiles:
     """The model at a path that exists.
 
     Raises:
-        UnknownModel: neither a GGUF file nor a folder with ``config.json`` and safetensors.
+        UnknownModel: neither a GGUF file nor a folder with ``config.json`` and safetensors, or not readable.
         UsageError: the weights are there only in a format that can carry code.
         CorruptFile: a part of a split file is missing.
     """
-    if path.is_dir():
-        return _folder(path, name or path.resolve().name)
-    if not path.is_file():
-        raise UnknownModel(f"{path} is neither a file nor a folder")
-    if path.suffix == ".safetensors":
-        raise UnknownModel(
-            f"{path} is only part of a model", hint=f"name its folder, which holds config.json too: {path.parent}"
-        )
-    if path.suffix in PICKLE_SUFFIXES:
-        raise _pickle(path)
-    if path.suffix != ".gguf":
-        raise UnknownModel(f"{path} is not a .gguf file", hint="models are .gguf files or folders with config.json")
-    return _gguf(path, name or path.stem)
+    try:
+        return _folder(path, name or path.resolve().name) if path.is_dir() else _file(path, name or path.stem)
+    except OSError as error:
+        raise UnknownModel(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def split_parts(filename: str) -> tuple[str, ...]:
@@ -97,6 +88,20 @@ def select_folder_files(names: Iterable[str]) -> tuple[str, ...]:
     index = [name for name in names if name == "model.safetensors.index.json"]
     tokenizer = [name for name in names if name.startswith("tokenizer") and name.endswith(".json")]
     return (*(name for name in FOLDER_FILES if name in names), *tokenizer, *index, *tensors)
+
+
+def _file(path: Path, name: str) -> ModelFiles:
+    if not path.is_file():
+        raise UnknownModel(f"{path} is neither a file nor a folder")
+    if path.suffix == ".safetensors":
+        raise UnknownModel(
+            f"{path} is only part of a model", hint=f"name its folder, which holds config.json too: {path.parent}"
+        )
+    if path.suffix in PICKLE_SUFFIXES:
+        raise _pickle(path)
+    if path.suffix != ".gguf":
+        raise UnknownModel(f"{path} is not a .gguf file", hint="models are .gguf files or folders with config.json")
+    return _gguf(path, name)
 
 
 def _gguf(path: Path, name: str) -> ModelFiles:

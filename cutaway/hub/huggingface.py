@@ -31,6 +31,7 @@ PREFIX = "hf:"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 REPO_ID = re.compile(rf"{_PART}/{_PART}")
 TIMEOUT_SECONDS = 30.0
+MAX_QUOTED_CHARS = 240  # the store makes the quoted reference a file name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ def parse_reference(text: str) -> HubReference:
     Raises:
         UsageError: the text is not of that form, or the file could lead out of the repository.
     """
+    if len(urllib.parse.quote(text, safe="")) > MAX_QUOTED_CHARS:
+        raise UsageError(f"{text[:40]!r}… is longer than a reference can be")
     repo_id, separator, filename = text.removeprefix(PREFIX).partition(":")
     if not REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
         raise UsageError(f"{text!r} does not name a repository", hint="the form is hf:ORG/REPO or hf:ORG/REPO:FILE")
@@ -227,6 +230,8 @@ def _explained(reference: HubReference) -> Iterator[None]:
         raise UnknownModel(f"{reference}: {_first_line(error)}") from None
     except (HTTPError, errors.LocalEntryNotFoundError, errors.XetDownloadError, OSError) as error:
         raise _failure(error) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # an answer that is no description of a model
+        raise _failure(error) from None
     finally:
         logger.setLevel(level)
 
@@ -240,7 +245,9 @@ def _failure(error: Exception) -> DownloadError:
     if isinstance(error, errors.OfflineModeIsEnabled):
         return NetworkError(f"HF_HUB_OFFLINE forbids to ask {where}", hint="unset it to download the model once")
     if isinstance(error, errors.HfHubHTTPError):
-        return NetworkError(f"{where} answered {error.response.status_code}: {_first_line(error)}", hint=hint)
+        status = error.response.status_code
+        hint = "it may want you to log in: hf auth login" if status in (401, 403) else hint
+        return NetworkError(f"{where} answered {status}: {_first_line(error)}", hint=hint)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"the disk took no more while downloading: {error.strerror}",

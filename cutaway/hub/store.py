@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cutaway.errors import CutawayError, DownloadError, ModelError, UnknownModel, UsageError
-from cutaway.hub.catalog import BUILT_IN, Catalog, nearest_names
+from cutaway.hub.catalog import BUILT_IN, Catalog, Purpose, nearest_names
 from cutaway.hub.files import files_at
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -105,7 +105,7 @@ class ModelStore:
         """All models that lie here, incomplete ones too, by name; those of the Hugging Face cache come last."""
         try:
             files = sorted(self.models_dir.glob("*.gguf"))
-            links = sorted((self.models_dir / "hf").glob("*"))
+            links = sorted((self.models_dir / "hf").glob(f"{urllib.parse.quote(HF_PREFIX, safe='')}*"))
         except OSError as error:
             raise _unusable(self.models_dir, error) from None
         names = [file.stem for file in files if NAME.fullmatch(file.stem) and file.is_file()]
@@ -128,7 +128,7 @@ class ModelStore:
                 hint="only models in the cache folder can be removed; a file of your own is yours to delete",
             )
         absent = self.unknown(reference, f"{reference} is not among the downloaded models", downloaded=True)
-        if self.find(reference) is None and not self._partial_path(reference).exists():
+        if self.find(reference) is None and not os.path.lexists(self._partial_path(reference)):
             raise absent
         with self._lock_now(reference):
             self.clear_partial(reference)
@@ -210,22 +210,23 @@ class ModelStore:
             return UnknownModel(message, hint="did you mean " + " or ".join(near) + "?")
         if downloaded:
             return UnknownModel(message, hint="downloaded are: " + (", ".join(stored) or "none"))
+        offered = [entry.name for entry in self.catalog.values() if entry.purpose is Purpose.EVERYONE]
         return UnknownModel(
             message,
-            hint=f"a model is a built-in name ({', '.join(self.catalog)}), a path to a .gguf file or to a folder with "
+            hint=f"a model is a built-in name ({', '.join(offered)}), a path to a .gguf file or to a folder with "
             "config.json, or hf:ORG/REPO[:FILE]",
         )
 
     def _linked(self, link: Path) -> StoredModel | None:
         reference = urllib.parse.unquote(link.name)
-        if not link.is_symlink() or not reference.startswith(HF_PREFIX):
-            return None
-        path = link.readlink()
-        if not path.exists():  # huggingface_hub's cache was cleaned
+        try:
+            path = link.readlink()
+            path.stat()
+        except OSError:  # no such link, or huggingface_hub's cache was cleaned
             return None
         try:
             return StoredModel(reference, path, files_at(path).num_bytes, complete=True)
-        except (ModelError, UsageError):
+        except (ModelError, UsageError, OSError):
             return StoredModel(reference, path, 0, complete=False)
 
     def _link_path(self, reference: str) -> Path:

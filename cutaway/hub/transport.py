@@ -127,7 +127,7 @@ def _opener() -> urllib.request.OpenerDirector:
 def _request(url: str, accept: str) -> urllib.request.Request:
     try:
         parts = urllib.parse.urlsplit(url)
-        host = parts.hostname
+        host, _ = parts.hostname, parts.port  # reading the port checks it
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https"):

@@ -8,11 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import pytest
-from standins import Answer, model_in_wheels, wheel_with
+from standins import Answer, model_in_wheels, no_permission_for, wheel_with
 
 from cutaway.errors import ChecksumMismatch, CutawayError, DiskFull, DownloadError, NetworkError
 from cutaway.hub import transport
@@ -311,8 +310,6 @@ def test_a_host_that_stalls_is_given_up(store, published, monkeypatch):
 
 def test_the_proxy_of_the_environment_is_used(store, index_site, monkeypatch):
     monkeypatch.setenv("http_proxy", index_site.url)
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
     assert_pull_works(replace(store, index_url="http://index.invalid/simple"))
 
 
@@ -345,21 +342,6 @@ def test_a_folder_without_permission_is_named(store):
         ensure("tiny-model", store)
     assert str(store.models_dir) in caught.value.message
     assert "CUTAWAY_CACHE" in caught.value.hint
-
-
-@contextmanager
-def no_permission_for(folder):
-    """Take away the right to write there, from an administrator too."""
-    folder.chmod(0o555)
-    was_root = os.geteuid() == 0
-    if was_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if was_root:
-            os.seteuid(0)
-        folder.chmod(0o755)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])

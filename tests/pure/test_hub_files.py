@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from standins import no_permission_for
 
 from cutaway.errors import CorruptFile, UnknownModel, UsageError
 from cutaway.hub.files import ModelFormat, files_at, select_folder_files, split_parts
@@ -99,3 +100,9 @@ def test_a_file_of_another_kind_is_refused_with_a_hint(tmp_path, name, kind, wor
 def test_what_is_neither_file_nor_folder_is_refused():
     with pytest.raises(UnknownModel, match="neither"):
         files_at(Path("/dev/null"))
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+    folder = fill(tmp_path / "model", "config.json")
+    with no_permission_for(folder, 0o000), pytest.raises(UnknownModel, match="Permission denied"):
+        files_at(folder)
