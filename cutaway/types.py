@@ -202,9 +202,11 @@ class Delta:
     Attributes:
         text: text to append to the answer; may be empty while a character or a stop string is incomplete.
         choices: the tokens chosen since the last delta.
+        notices: what was defaulted or changed about the request, in words; at most in the first delta.
         finish: set in the last delta, and only there.
     """
 
     text: str
     choices: tuple[TokenChoice, ...] = ()
+    notices: tuple[str, ...] = ()
     finish: Finish | None = None

@@ -1,0 +1,1 @@
+"""The loop that joins scheduler, executor and text, and the client's view of it."""

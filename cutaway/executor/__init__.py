@@ -1,0 +1,1 @@
+"""Runs step plans: plans become flat tensors, tensors become chosen tokens."""

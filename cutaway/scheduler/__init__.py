@@ -1,0 +1,1 @@
+"""Who computes what in the next step: pure, values in, values out."""

@@ -1,0 +1,43 @@
+"""The growing answer of one request: tokens in, showable text out."""
+
+from dataclasses import dataclass
+
+from cutaway.text.detokenizer import Detokenizer
+from cutaway.text.stops import StopMatcher
+from cutaway.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a token added.
+
+    Attributes:
+        text: text that can be shown now.
+        stop: the stop string that the answer has reached, if it has; nothing more is shown after it.
+        num_held_bytes: bytes held back, since they may be half a character or begin a stop string.
+    """
+
+    text: str
+    stop: str | None
+    num_held_bytes: int
+
+
+class Answer:
+    """Joins the detokenizer and the stop matcher of a request."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
+        self._matcher = StopMatcher(stop)
+
+    def push(self, token_id: int) -> Piece:
+        """Take in a token."""
+        text, stop = self._matcher.push(self._detokenizer.push(token_id))
+        return Piece(text, stop, self._num_held_bytes())
+
+    def flush(self) -> str:
+        """The text held back, now that no token will follow. A stop string may still complete in it."""
+        text, stop = self._matcher.push(self._detokenizer.flush())
+        return text if stop is not None else text + self._matcher.flush()
+
+    def _num_held_bytes(self) -> int:
+        return len(self._detokenizer.held) + len(self._matcher.held.encode())

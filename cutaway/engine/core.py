@@ -1,0 +1,124 @@
+"""One step after another: plan, execute, commit, text. The engine without a thread around it.
+
+Owns the order of things in a step and the border that keeps a failing request from its neighbours. Facts for the
+glass are handed over here, at the seams, and nowhere further inside.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cutaway.engine.answer import Answer
+from cutaway.executor.runner import Runner
+from cutaway.glass.receipt import DeltaFacts
+from cutaway.glass.recorder import Draft, Recorder
+from cutaway.scheduler.plan import NewRequest, Outcome, RequestFinished, StepPlan, StepResult, TokenGenerated
+from cutaway.scheduler.scheduler import Scheduler
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.types import Delta, Finish, FinishReason, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """What the core keeps about a request that has not ended."""
+
+    answer: Answer
+    end_ids: tuple[int, ...]
+
+
+class EngineCore:
+    """Joins scheduler, runner and text. Not thread-safe: one thread owns it.
+
+    Args:
+        scheduler: who computes what.
+        runner: computes it.
+        tokenizer: turns tokens into text.
+        recorder: writes the receipts.
+        clock: nanoseconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        recorder: Recorder,
+        clock: Callable[[], int],
+    ) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self.tokenizer = tokenizer
+        self.recorder = recorder
+        self.clock = clock
+        self._live: dict[str, _Live] = {}
+
+    @property
+    def live_ids(self) -> tuple[str, ...]:
+        """Requests that have not ended."""
+        return tuple(self._live)
+
+    def add(self, new: NewRequest, stop: tuple[str, ...], draft: Draft) -> list[tuple[str, Delta]]:
+        """Queue a request; what comes back is empty unless it was rejected."""
+        self._live[new.request_id] = _Live(Answer(self.tokenizer, stop), new.end_ids)
+        self.recorder.queued(new.request_id, draft, self.clock())
+        return list(self._tell(self.scheduler.add(new)))
+
+    def abort(self, request_id: str, cause: str) -> list[tuple[str, Delta]]:
+        """End a request from outside."""
+        return list(self._tell(self.scheduler.finish(request_id, FinishReason.ABORTED, cause)))
+
+    def step(self) -> list[tuple[str, Delta]]:
+        """Do one step; what comes back is what is new for each request concerned, none if there was nothing to do."""
+        begin_ns = self.clock()
+        plan = self.scheduler.plan()
+        if plan is None:
+            return []
+        result = self._execute(plan)
+        outcomes = self.scheduler.commit(result)
+        self.recorder.stepped(plan, result, begin_ns, self.clock())
+        return list(self._tell(outcomes))
+
+    def _execute(self, plan: StepPlan) -> StepResult:
+        try:
+            return self.runner.execute(plan)
+        except Exception as error:  # the border: a step that breaks fails the requests in it, and nobody else
+            cause = f"{type(error).__name__}: {error}"
+            return StepResult(plan.plan_id, {}, {rows.request_id: cause for rows in plan.rows})
+
+    def _tell(self, outcomes: list[Outcome]) -> Iterator[tuple[str, Delta]]:
+        for outcome in outcomes:
+            if isinstance(outcome, RequestFinished):
+                if outcome.request_id in self._live:
+                    yield outcome.request_id, self._finish(outcome, self._live[outcome.request_id].answer.flush())
+                continue
+            delta, stop = self._generate(outcome)
+            yield outcome.request_id, delta
+            if stop is not None:
+                cause = f"stop string {stop!r}"
+                for finished in self.scheduler.finish(outcome.request_id, FinishReason.STOP, cause):
+                    assert isinstance(finished, RequestFinished)
+                    yield outcome.request_id, self._finish(finished, "")
+
+    def _generate(self, outcome: TokenGenerated) -> tuple[Delta, str | None]:
+        """Turn a chosen token into a delta, and tell the stop string that the answer reached with it."""
+        live = self._live[outcome.request_id]
+        token_id = outcome.choice.token_id
+        special = token_id in live.end_ids or self.tokenizer.is_special(token_id)
+        self.recorder.generated(outcome, self.tokenizer.piece(token_id), special)
+        if token_id in live.end_ids:
+            return Delta("", (outcome.choice,)), None
+        begin_ns = self.clock()
+        piece = live.answer.push(token_id)
+        now_ns = self.clock()
+        facts = DeltaFacts(now_ns, piece.text, piece.num_held_bytes)
+        self.recorder.delivered(outcome.request_id, facts, now_ns - begin_ns)
+        return Delta(piece.text, (outcome.choice,)), piece.stop
+
+    def _finish(self, outcome: RequestFinished, rest: str) -> Delta:
+        """The last delta of a request: the text that was held back, and how it ended."""
+        del self._live[outcome.request_id]
+        now_ns = self.clock()
+        if rest:
+            self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)
+        self.recorder.finished(outcome, self.scheduler.num_free_blocks, now_ns)
+        usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens)
+        return Delta(rest, finish=Finish(outcome.reason, outcome.cause, usage))

@@ -1,0 +1,44 @@
+"""How an engine is set up."""
+
+from dataclasses import dataclass
+
+from cutaway.errors import InvalidValue
+from cutaway.limits import check_number
+
+DTYPES = ("auto", "bfloat16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Choices that are made before a model is loaded.
+
+    Attributes:
+        context: positions of the longest request; ``None`` takes what the model was trained for, or less if memory
+            is short.
+        dtype: of weights and cache: ``float32``, ``bfloat16``, or ``auto``, which is bfloat16 where the processor
+            computes with it.
+        num_threads: threads for arithmetic; ``None`` takes one for each physical core.
+        block_size: positions in a cache block.
+        max_step_tokens: rows that one step computes at most.
+        max_running: requests that run at the same time.
+        max_waiting: requests that may queue.
+
+    Raises:
+        InvalidValue: a value is outside its limits.
+    """
+
+    context: int | None = None
+    dtype: str = "auto"
+    num_threads: int | None = None
+    block_size: int = 16
+    max_step_tokens: int = 512
+    max_running: int = 64
+    max_waiting: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.context is not None:
+            check_number("context", self.context)
+        if self.num_threads is not None:
+            check_number("threads", self.num_threads)
+        if self.dtype not in DTYPES:
+            raise InvalidValue("dtype", f"{self.dtype!r} is none of {', '.join(DTYPES)}")

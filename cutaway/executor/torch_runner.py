@@ -1,0 +1,83 @@
+"""Executes step plans with a real model."""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import GenerationError
+from cutaway.executor.batch import build_batch, sampled_rows
+from cutaway.executor.sequence import Sequence
+from cutaway.layers.batch import LayerCache
+from cutaway.models.decoder import Decoder
+from cutaway.sampling.sampler import choose
+from cutaway.scheduler.plan import StepPlan, StepResult, StepTimes
+from cutaway.types import TokenChoice
+
+
+class TorchRunner:
+    """Runs a decoder over the paged cache.
+
+    Args:
+        model: the decoder.
+        caches: one a layer.
+        block_size: positions in a block.
+        clock: nanoseconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        caches: tuple[LayerCache, ...],
+        block_size: int,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.model = model
+        self.caches = caches
+        self.block_size = block_size
+        self.clock = clock
+        self._sequences: dict[str, Sequence] = {}
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute the plan's rows and choose a token after each request that needs one."""
+        begin = self.clock()
+        self._follow(plan)
+        if not plan.rows:
+            return StepResult(plan.plan_id, {}, {})
+        batch = build_batch(plan, self._sequences)
+        prepared = self.clock()
+        hidden = self.model(batch, self.caches)
+        last_rows = sampled_rows(plan)
+        logits = self.model.logits(hidden[last_rows]) if last_rows else hidden[:0]
+        computed = self.clock()
+        choices, failures = self._choose(plan, logits)
+        times = StepTimes(prepared - begin, computed - prepared, self.clock() - computed)
+        return StepResult(plan.plan_id, choices, failures, times)
+
+    def _follow(self, plan: StepPlan) -> None:
+        """Bring the sequences to where the plan expects them."""
+        for request_id in plan.released:
+            self._sequences.pop(request_id, None)
+        for new in plan.new:
+            self._sequences[new.request_id] = Sequence(new, self.block_size)
+        for rows in plan.rows:
+            self._sequences[rows.request_id].append_blocks(rows.new_blocks)
+
+    def _choose(self, plan: StepPlan, logits: Tensor) -> tuple[dict[str, TokenChoice], dict[str, str]]:
+        """Choose a token from each row of ``logits`` [samples, vocab]; a row that cannot be chosen from fails alone."""
+        choices: dict[str, TokenChoice] = {}
+        failures: dict[str, str] = {}
+        sampled = [rows for rows in plan.rows if rows.needs_sample]
+        for rows, row in zip(sampled, logits, strict=True):
+            sequence = self._sequences[rows.request_id]
+            new, position = sequence.new, rows.start + rows.count
+            try:
+                choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates)
+            except GenerationError as error:
+                failures[rows.request_id] = error.message
+            else:
+                sequence.append_token(choice.token_id)
+                choices[rows.request_id] = choice
+        return choices, failures

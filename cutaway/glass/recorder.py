@@ -1,0 +1,141 @@
+"""Gathers receipts at the seams of the engine: from plans, results, outcomes and deltas.
+
+Nothing inside the scheduler, the models or the sampler knows that it is watched; what they return *is* the facts.
+Owns the receipts of live requests and a bounded number of finished ones.
+"""
+
+from collections import OrderedDict
+
+from cutaway.glass.receipt import (
+    DeltaFacts,
+    FinishFacts,
+    Marks,
+    ModelFacts,
+    PromptFacts,
+    Receipt,
+    RequestFacts,
+    StepFacts,
+    TokenFacts,
+)
+from cutaway.scheduler.plan import Action, RequestFinished, StepPlan, StepResult, TokenGenerated
+
+MAX_FINISHED_RECEIPTS = 64
+
+
+class Draft:
+    """The receipt of a live request, as far as it has come."""
+
+    def __init__(self, request: RequestFacts, prompt: PromptFacts, received_ns: int, rendered_ns: int) -> None:
+        self.request = request
+        self.prompt = prompt
+        self.received_ns = received_ns
+        self.rendered_ns = rendered_ns
+        self.tokenized_ns = rendered_ns
+        self.queued_ns = rendered_ns
+        self.detokenize_ns = 0
+        self.waits: list[str] = []
+        self.steps: list[StepFacts] = []
+        self.tokens: list[TokenFacts] = []
+        self.deltas: list[DeltaFacts] = []
+
+
+class Recorder:
+    """Writes receipts.
+
+    Args:
+        model: the model that answers.
+        max_finished: receipts of finished requests to keep; the oldest go first.
+    """
+
+    def __init__(self, model: ModelFacts, max_finished: int = MAX_FINISHED_RECEIPTS) -> None:
+        self.model = model
+        self.max_finished = max_finished
+        self._drafts: dict[str, Draft] = {}
+        self._finished: OrderedDict[str, Receipt] = OrderedDict()
+
+    def receipt(self, request_id: str) -> Receipt | None:
+        """The receipt of a finished request, if it is still kept."""
+        return self._finished.get(request_id)
+
+    def queued(self, request_id: str, draft: Draft, at_ns: int) -> None:
+        """Open the receipt of a request that the scheduler now has."""
+        draft.queued_ns = at_ns
+        self._drafts[request_id] = draft
+
+    def stepped(self, plan: StepPlan, result: StepResult, begin_ns: int, end_ns: int) -> None:
+        """Note a step in the receipt of each request that it computed, and each wait with its reason."""
+        for decision in plan.decisions:
+            draft = self._drafts.get(decision.request_id)
+            if draft is not None and decision.action is Action.WAITING:
+                draft.waits.append(decision.reason)
+        for index, rows in enumerate(plan.rows):
+            draft = self._drafts.get(rows.request_id)
+            if draft is None:
+                continue
+            draft.steps.append(
+                StepFacts(
+                    step_id=plan.plan_id,
+                    phase="prefill" if rows.start < len(draft.prompt.token_ids) else "decode",
+                    start=rows.start,
+                    count=rows.count,
+                    batch_index=index,
+                    num_requests=len(plan.rows),
+                    num_tokens=plan.num_tokens,
+                    budget_left=plan.budget_left,
+                    new_blocks=rows.new_blocks,
+                    sampled=rows.needs_sample,
+                    begin_ns=begin_ns,
+                    end_ns=end_ns,
+                    prepare_ns=result.times.prepare_ns,
+                    forward_ns=result.times.forward_ns,
+                    sample_ns=result.times.sample_ns,
+                )
+            )
+
+    def generated(self, outcome: TokenGenerated, piece: str, special: bool) -> None:
+        """Note a chosen token."""
+        draft = self._drafts.get(outcome.request_id)
+        if draft is not None:
+            position = len(draft.prompt.token_ids) + len(draft.tokens)
+            draft.tokens.append(TokenFacts(draft.steps[-1].step_id, position, piece, special, outcome.choice))
+
+    def delivered(self, request_id: str, delta: DeltaFacts, detokenize_ns: int) -> None:
+        """Note a piece of text."""
+        draft = self._drafts.get(request_id)
+        if draft is not None:
+            draft.detokenize_ns += detokenize_ns
+            draft.deltas.append(delta)
+
+    def finished(self, outcome: RequestFinished, num_blocks_free: int, at_ns: int) -> None:
+        """Close the receipt."""
+        draft = self._drafts.pop(outcome.request_id, None)
+        if draft is None:
+            return
+        self._finished[outcome.request_id] = Receipt(
+            request_id=outcome.request_id,
+            model=self.model,
+            request=draft.request,
+            prompt=draft.prompt,
+            waits=tuple(draft.waits),
+            steps=tuple(draft.steps),
+            tokens=tuple(draft.tokens),
+            deltas=tuple(draft.deltas),
+            finish=FinishFacts(
+                outcome.reason,
+                outcome.cause,
+                outcome.num_prompt_tokens,
+                outcome.num_generated_tokens,
+                outcome.num_blocks,
+                num_blocks_free,
+            ),
+            marks=Marks(
+                draft.received_ns,
+                draft.rendered_ns,
+                draft.tokenized_ns,
+                draft.queued_ns,
+                draft.detokenize_ns,
+                at_ns,
+            ),
+        )
+        while len(self._finished) > self.max_finished:
+            self._finished.popitem(last=False)

@@ -1,0 +1,97 @@
+"""Building a decoder from its config and a checkpoint, as far as architectures agree."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.layers.attention import SelfAttention
+from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm, load_vector
+from cutaway.layers.mlp import GatedMLP
+from cutaway.layers.rotary import Rotary, inverse_frequencies
+from cutaway.models.config import ModelConfig
+from cutaway.models.decoder import Decoder
+from cutaway.weights.source import WeightSource
+
+
+def build_decoder(
+    config: ModelConfig,
+    weights: WeightSource,
+    dtype: torch.dtype,
+    layers: Sequence[nn.Module],
+    embedding_scale: float = 1.0,
+) -> Decoder:
+    """Put embedding, norm and head around ``layers``.
+
+    Raises:
+        MissingTensor, WrongShape: the checkpoint does not fit the config.
+    """
+    table = load_matrix(weights, ["model.embed_tokens.weight"], [config.vocab_size], config.hidden_size, dtype)
+    head = table
+    if not config.tied:
+        head = load_matrix(weights, ["lm_head.weight"], [config.vocab_size], config.hidden_size, dtype)
+    divisors = None
+    if "rope_freqs.weight" in weights:
+        divisors = load_vector(weights, ["rope_freqs.weight"], [config.head_dim // 2], torch.float32)
+    return Decoder(
+        config,
+        Embedding(table, embedding_scale),
+        [Rotary(inverse_frequencies(rope, config.head_dim, divisors)) for rope in config.ropes],
+        layers,
+        load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps),
+        Linear(head),
+    )
+
+
+def load_attention(
+    config: ModelConfig,
+    weights: WeightSource,
+    dtype: torch.dtype,
+    layer: int,
+    *,
+    qkv_bias: Tensor | None = None,
+    query_norm: RMSNorm | None = None,
+    key_norm: RMSNorm | None = None,
+) -> SelfAttention:
+    """Read the attention of one layer; raises as ``build_decoder``."""
+    prefix = f"model.layers.{layer}.self_attn"
+    names = [f"{prefix}.{part}_proj.weight" for part in "qkv"]
+    heights = [config.query_size, config.kv_size, config.kv_size]
+    qkv = load_matrix(weights, names, heights, config.hidden_size, dtype)
+    output = load_matrix(weights, [f"{prefix}.o_proj.weight"], [config.hidden_size], config.query_size, dtype)
+    return SelfAttention(
+        Linear(qkv, qkv_bias),
+        Linear(output),
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+        config.attention_scale,
+        config.layers[layer].window,
+        query_norm,
+        key_norm,
+    )
+
+
+def load_mlp(
+    config: ModelConfig,
+    weights: WeightSource,
+    dtype: torch.dtype,
+    layer: int,
+    activate_and_multiply: Callable[[Tensor], Tensor],
+) -> GatedMLP:
+    """Read the feed-forward network of one layer; raises as ``build_decoder``."""
+    prefix = f"model.layers.{layer}.mlp"
+    names = [f"{prefix}.gate_proj.weight", f"{prefix}.up_proj.weight"]
+    gate_up = load_matrix(weights, names, [config.intermediate_size] * 2, config.hidden_size, dtype)
+    down = load_matrix(weights, [f"{prefix}.down_proj.weight"], [config.hidden_size], config.intermediate_size, dtype)
+    return GatedMLP(Linear(gate_up), Linear(down), activate_and_multiply)
+
+
+def load_layer_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
+    """Read one of the norms of a layer over the residual stream; raises as ``build_decoder``."""
+    return load_norm(weights, f"model.layers.{layer}.{name}.weight", config.hidden_size, config.norm_eps)
+
+
+def load_head_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
+    """Read one of the norms of a layer over single heads; raises as ``build_decoder``."""
+    return load_norm(weights, f"model.layers.{layer}.self_attn.{name}.weight", config.head_dim, config.norm_eps)

@@ -1,0 +1,54 @@
+"""The shell that all architectures share: embed, layer after layer, norm, head."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.layers.linear import Embedding, Linear, RMSNorm
+from cutaway.layers.rotary import Rotary
+from cutaway.models.config import ModelConfig
+
+
+class Decoder(nn.Module):
+    """A decoder-only transformer over a flat batch and a paged cache.
+
+    Args:
+        config: its numbers.
+        embed: token ids to vectors.
+        rotaries: one for each entry of ``config.ropes``.
+        layers: modules called as ``layer(x, batch, angles, cache)``, one for each entry of ``config.layers``.
+        norm: applied after the last layer.
+        head: hidden to logits.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        embed: Embedding,
+        rotaries: Sequence[Rotary],
+        layers: Sequence[nn.Module],
+        norm: RMSNorm,
+        head: Linear,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = embed
+        self.rotaries = nn.ModuleList(rotaries)
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+        self.head = head
+
+    def forward(self, batch: TokenBatch, caches: Sequence[LayerCache]) -> Tensor:
+        """Hidden states after the last norm, [rows, hidden]; stores keys and values of all rows in ``caches``."""
+        angles = [rotary(batch.positions) for rotary in self.rotaries]
+        x: Tensor = self.embed(batch.token_ids)
+        for layer, layer_config, cache in zip(self.layers, self.config.layers, caches, strict=True):
+            x = layer(x, batch, angles[layer_config.rope], cache)
+        hidden: Tensor = self.norm(x)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every token, float32 [rows, vocab], from hidden states [rows, hidden]."""
+        logits: Tensor = self.head(hidden)
+        return logits.float()

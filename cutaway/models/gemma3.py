@@ -1,0 +1,133 @@
+"""Gemma 3 (text): windows in five of six layers, two rotary bases, norms before and after each half of a layer.
+
+Source: Gemma Team, "Gemma 3 Technical Report", 2025, section 2, and transformers' ``gemma3`` for the constants.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.kernels import reference as kernels
+from cutaway.layers.attention import SelfAttention
+from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.layers.linear import RMSNorm
+from cutaway.layers.mlp import GatedMLP
+from cutaway.layers.rotary import RopeConfig
+from cutaway.models.build import build_decoder, load_attention, load_head_norm, load_layer_norm, load_mlp
+from cutaway.models.config import LayerConfig, ModelConfig
+from cutaway.models.decoder import Decoder
+from cutaway.models.reading import MAX_POSITIONS, hf_layers, hf_rope, read_gguf, read_hf, require, require_absent
+from cutaway.weights.metadata import Metadata
+from cutaway.weights.source import WeightSource
+
+# One layer in six sees everything. GGUF files state neither this pattern nor the windows' rotary base.
+GLOBAL_EVERY = 6
+LOCAL_THETA = 10_000.0
+GLOBAL_THETA = 1_000_000.0
+
+# The 27B model, alone, scales by the width of hidden / heads instead of a head's width. GGUF files do not say so;
+# the number of layers tells the model.
+NUM_LAYERS_27B = 62
+
+
+def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
+    """Read the numbers of a GGUF file."""
+    config = read_gguf(metadata, weights, "gemma3")
+    window = metadata.integer("gemma3.attention.sliding_window", minimum=1, maximum=MAX_POSITIONS)
+    scale = config.attention_scale
+    if len(config.layers) == NUM_LAYERS_27B:
+        scale = (config.hidden_size / config.num_heads) ** -0.5
+    return replace(
+        config,
+        attention_scale=scale,
+        ropes=(config.ropes[0], RopeConfig(metadata.number("gemma3.rope.freq_base_swa", default=LOCAL_THETA))),
+        layers=_pattern(len(config.layers), window, GLOBAL_EVERY),
+    )
+
+
+def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
+    """Read the numbers of a ``config.json``."""
+    require(metadata, "hidden_activation", "gelu_pytorch_tanh")
+    require(metadata, "attention_bias", False)
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        require_absent(metadata, key)
+    require(metadata, "use_bidirectional_attention", False)
+    config = read_hf(metadata, weights, "gemma3")
+    window = metadata.integer("sliding_window", minimum=1, maximum=MAX_POSITIONS)
+    num_layers = len(config.layers)
+    every = metadata.integer("sliding_window_pattern", minimum=1, default=GLOBAL_EVERY)
+    layers = _pattern(num_layers, window, every)
+    if "layer_types" in metadata:
+        layers = tuple(
+            replace(layer, rope=int(layer.window is not None)) for layer in hf_layers(metadata, num_layers, window)
+        )
+    scalar = metadata.number("query_pre_attn_scalar", default=256.0, minimum=1e-3)
+    return replace(
+        config,
+        attention_scale=scalar**-0.5,
+        ropes=(
+            hf_rope(metadata, ("rope_parameters.full_attention", "rope_scaling"), "rope_theta", GLOBAL_THETA),
+            hf_rope(metadata, ("rope_parameters.sliding_attention",), "rope_local_base_freq", LOCAL_THETA),
+        ),
+        layers=layers,
+        tied="lm_head.weight" not in weights,
+    )
+
+
+def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Decoder:
+    """Read the weights."""
+    layers = [
+        SandwichNormLayer(
+            load_layer_norm(config, weights, layer, "input_layernorm"),
+            load_attention(
+                config,
+                weights,
+                dtype,
+                layer,
+                query_norm=load_head_norm(config, weights, layer, "q_norm"),
+                key_norm=load_head_norm(config, weights, layer, "k_norm"),
+            ),
+            load_layer_norm(config, weights, layer, "post_attention_layernorm"),
+            load_layer_norm(config, weights, layer, "pre_feedforward_layernorm"),
+            load_mlp(config, weights, dtype, layer, kernels.gelu_mul),
+            load_layer_norm(config, weights, layer, "post_feedforward_layernorm"),
+        )
+        for layer in range(len(config.layers))
+    ]
+    return build_decoder(config, weights, dtype, layers, embedding_scale=config.hidden_size**0.5)
+
+
+class SandwichNormLayer(nn.Module):
+    """Attention and feed-forward network, each between two norms and added to the residual stream."""
+
+    def __init__(
+        self,
+        attention_norm: RMSNorm,
+        attention: SelfAttention,
+        attention_post_norm: RMSNorm,
+        mlp_norm: RMSNorm,
+        mlp: GatedMLP,
+        mlp_post_norm: RMSNorm,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = attention_norm
+        self.attention = attention
+        self.attention_post_norm = attention_post_norm
+        self.mlp_norm = mlp_norm
+        self.mlp = mlp
+        self.mlp_post_norm = mlp_post_norm
+
+    def forward(self, x: Tensor, batch: TokenBatch, angles: tuple[Tensor, Tensor], cache: LayerCache) -> Tensor:
+        """[rows, hidden] to the same shape."""
+        attended: Tensor = x + self.attention_post_norm(self.attention(self.attention_norm(x), batch, angles, cache))
+        mixed: Tensor = attended + self.mlp_post_norm(self.mlp(self.mlp_norm(attended)))
+        return mixed
+
+
+def _pattern(num_layers: int, window: int, global_every: int) -> tuple[LayerConfig, ...]:
+    """The last of every ``global_every`` layers sees everything, with the first rotary base; the others a window."""
+    return tuple(
+        LayerConfig(None, rope=0) if (layer + 1) % global_every == 0 else LayerConfig(window, rope=1)
+        for layer in range(num_layers)
+    )

@@ -1,0 +1,52 @@
+"""Qwen3: Llama's layers with a norm over each query and key head, and no biases.
+
+Source: Yang et al., "Qwen3 Technical Report", 2025, section 2.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from cutaway.kernels import reference as kernels
+from cutaway.layers.block import PreNormLayer
+from cutaway.models.build import build_decoder, load_attention, load_head_norm, load_layer_norm, load_mlp
+from cutaway.models.config import ModelConfig
+from cutaway.models.decoder import Decoder
+from cutaway.models.qwen2 import qwen_layers
+from cutaway.models.reading import read_gguf, read_hf, require
+from cutaway.weights.metadata import Metadata
+from cutaway.weights.source import WeightSource
+
+
+def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
+    """Read the numbers of a GGUF file."""
+    return read_gguf(metadata, weights, "qwen3")
+
+
+def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
+    """Read the numbers of a ``config.json``."""
+    require(metadata, "hidden_act", "silu")
+    require(metadata, "attention_bias", False)
+    config = read_hf(metadata, weights, "qwen3")
+    return replace(config, layers=qwen_layers(metadata, len(config.layers)))
+
+
+def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Decoder:
+    """Read the weights."""
+    layers = [
+        PreNormLayer(
+            load_layer_norm(config, weights, layer, "input_layernorm"),
+            load_attention(
+                config,
+                weights,
+                dtype,
+                layer,
+                query_norm=load_head_norm(config, weights, layer, "q_norm"),
+                key_norm=load_head_norm(config, weights, layer, "k_norm"),
+            ),
+            load_layer_norm(config, weights, layer, "post_attention_layernorm"),
+            load_mlp(config, weights, dtype, layer, kernels.silu_mul),
+        )
+        for layer in range(len(config.layers))
+    ]
+    return build_decoder(config, weights, dtype, layers)

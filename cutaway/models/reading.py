@@ -1,0 +1,159 @@
+"""From a checkpoint's metadata to a ``ModelConfig``, as far as architectures agree on the keys.
+
+An architecture starts from ``read_gguf`` or ``read_hf`` and replaces what it does differently. What a checkpoint
+asks for and Cutaway does not know is refused here or there, never ignored.
+"""
+
+from cutaway.errors import CorruptFile, UnsupportedModel
+from cutaway.layers.rotary import RopeConfig, RopeScaling
+from cutaway.models.config import LayerConfig, ModelConfig
+from cutaway.weights.metadata import Metadata
+from cutaway.weights.source import WeightSource
+
+MAX_LAYERS = 1_000
+MAX_WIDTH = 1 << 20
+MAX_POSITIONS = 1 << 30
+
+
+def read_gguf(metadata: Metadata, weights: WeightSource, architecture: str) -> ModelConfig:
+    """Read the keys that every decoder architecture has in a GGUF file.
+
+    Raises:
+        CorruptFile: a key is missing or its value is impossible.
+        UnsupportedModel: a setting that Cutaway does not know.
+    """
+
+    def width(key: str, default: int | None = None) -> int:
+        return metadata.integer(f"{architecture}.{key}", minimum=1, maximum=MAX_WIDTH, default=default)
+
+    hidden_size = width("embedding_length")
+    num_heads = width("attention.head_count")
+    num_layers = metadata.integer(f"{architecture}.block_count", minimum=1, maximum=MAX_LAYERS)
+    head_dim = width("attention.key_length", hidden_size // num_heads)
+    if width("attention.value_length", head_dim) != head_dim:
+        raise UnsupportedModel(f"{metadata.path}: keys and values of different width are not supported")
+    config = ModelConfig(
+        architecture=architecture,
+        vocab_size=weights.shape("model.embed_tokens.weight")[0],
+        hidden_size=hidden_size,
+        intermediate_size=width("feed_forward_length"),
+        num_heads=num_heads,
+        num_kv_heads=width("attention.head_count_kv", num_heads),
+        head_dim=head_dim,
+        norm_eps=metadata.number(f"{architecture}.attention.layer_norm_rms_epsilon", minimum=0.0, maximum=1.0),
+        attention_scale=head_dim**-0.5,
+        context_length=metadata.integer(f"{architecture}.context_length", minimum=1, maximum=MAX_POSITIONS),
+        ropes=(_gguf_rope(metadata, architecture),),
+        layers=(LayerConfig(),) * num_layers,
+        tied="lm_head.weight" not in weights,
+    )
+    _check(config, metadata)
+    return config
+
+
+def read_hf(metadata: Metadata, weights: WeightSource, architecture: str) -> ModelConfig:
+    """Read the keys that every decoder architecture has in a Hugging Face ``config.json``; raises as ``read_gguf``."""
+
+    def width(key: str, default: int | None = None) -> int:
+        return metadata.integer(key, minimum=1, maximum=MAX_WIDTH, default=default)
+
+    hidden_size = width("hidden_size")
+    num_heads = width("num_attention_heads")
+    num_layers = metadata.integer("num_hidden_layers", minimum=1, maximum=MAX_LAYERS)
+    head_dim = width("head_dim", hidden_size // num_heads)
+    config = ModelConfig(
+        architecture=architecture,
+        vocab_size=weights.shape("model.embed_tokens.weight")[0],
+        hidden_size=hidden_size,
+        intermediate_size=width("intermediate_size"),
+        num_heads=num_heads,
+        num_kv_heads=width("num_key_value_heads", num_heads),
+        head_dim=head_dim,
+        norm_eps=metadata.number("rms_norm_eps", minimum=0.0, maximum=1.0, default=1e-6),
+        attention_scale=head_dim**-0.5,
+        context_length=metadata.integer("max_position_embeddings", minimum=1, maximum=MAX_POSITIONS),
+        ropes=(hf_rope(metadata, ("rope_parameters", "rope_scaling"), "rope_theta", 10_000.0),),
+        layers=(LayerConfig(),) * num_layers,
+        tied=metadata.flag("tie_word_embeddings", default=False) or "lm_head.weight" not in weights,
+    )
+    _check(config, metadata)
+    return config
+
+
+def hf_rope(metadata: Metadata, sections: tuple[str, ...], theta_key: str, theta: float) -> RopeConfig:
+    """Read rotary settings from the first of ``sections`` that is there; older files keep theta outside of them."""
+    section = next((name for name in sections if name in metadata), sections[0])
+    theta = metadata.number(theta_key, default=theta, minimum=1.0)
+    theta = metadata.number(f"{section}.rope_theta", default=theta, minimum=1.0)
+    kind = metadata.text(f"{section}.rope_type", default=metadata.text(f"{section}.type", default="default"))
+    if kind == "default":
+        return RopeConfig(theta)
+    factor = metadata.number(f"{section}.factor", minimum=1e-3)
+    if kind == "linear":
+        return RopeConfig(theta, linear_factor=factor)
+    if kind == "llama3":
+        low = metadata.number(f"{section}.low_freq_factor", minimum=1e-3)
+        high = metadata.number(f"{section}.high_freq_factor", minimum=1e-3)
+        if high <= low:
+            raise CorruptFile(f"{metadata.path}: {section}.high_freq_factor {high} must exceed low_freq_factor {low}")
+        original = metadata.integer(f"{section}.original_max_position_embeddings", minimum=1, maximum=MAX_POSITIONS)
+        return RopeConfig(theta, llama3=RopeScaling(factor, low, high, original))
+    raise UnsupportedModel(
+        f"{metadata.path}: rotary scaling of type {kind!r} is not supported; default, linear and llama3 are"
+    )
+
+
+def hf_layers(metadata: Metadata, num_layers: int, window: int | None) -> tuple[LayerConfig, ...]:
+    """Read which layers see a window only; without ``layer_types`` all do, if there is a window."""
+    if "layer_types" not in metadata:
+        return (LayerConfig(window),) * num_layers
+    kinds = metadata.strings("layer_types")
+    if len(kinds) != num_layers:
+        raise CorruptFile(f"{metadata.path}: layer_types has {len(kinds)} entries for {num_layers} layers")
+    layers = []
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise UnsupportedModel(f"{metadata.path}: layers of type {kind!r} are not supported")
+        layers.append(LayerConfig(window if kind == "sliding_attention" else None))
+    return tuple(layers)
+
+
+def require(metadata: Metadata, key: str, value: str | bool) -> None:
+    """Refuse a model whose ``config.json`` sets ``key`` to something else than ``value``.
+
+    Raises:
+        UnsupportedModel: it does; an absent key is fine.
+    """
+    found = metadata.flag(key, default=value) if isinstance(value, bool) else metadata.text(key, default=value)
+    if found != value:
+        raise UnsupportedModel(f"{metadata.path}: {key} {found!r} is not supported, only {value!r}")
+
+
+def require_absent(metadata: Metadata, key: str) -> None:
+    """Refuse a model whose ``config.json`` sets ``key`` at all.
+
+    Raises:
+        UnsupportedModel: it does.
+    """
+    if key in metadata:
+        raise UnsupportedModel(f"{metadata.path}: {key} is not supported")
+
+
+def _gguf_rope(metadata: Metadata, architecture: str) -> RopeConfig:
+    theta = metadata.number(f"{architecture}.rope.freq_base", default=10_000.0, minimum=1.0)
+    kind = metadata.text(f"{architecture}.rope.scaling.type", default="none")
+    if kind == "none":
+        return RopeConfig(theta)
+    if kind == "linear":
+        factor = metadata.number(f"{architecture}.rope.scaling.factor", minimum=1e-3)
+        return RopeConfig(theta, linear_factor=factor)
+    raise UnsupportedModel(f"{metadata.path}: rotary scaling of type {kind!r} is not supported; none and linear are")
+
+
+def _check(config: ModelConfig, metadata: Metadata) -> None:
+    if config.num_heads % config.num_kv_heads:
+        raise CorruptFile(
+            f"{metadata.path}: {config.num_heads} query heads cannot share {config.num_kv_heads} key-value heads evenly"
+        )
+    if config.head_dim % 2:
+        raise CorruptFile(f"{metadata.path}: a head of {config.head_dim} channels cannot be rotated in pairs")
