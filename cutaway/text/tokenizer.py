@@ -10,8 +10,9 @@ class Encoding:
 
     Attributes:
         token_ids: one id a token.
-        spans: one (start, end) a token, in characters of the text that was given to ``encode``. Tokens that are
-            parts of one character share its span; tokens that stand for no text (an added BOS) have an empty span.
+        spans: one (start, end) a token, in characters of the unescaped text, that is, without the marks of
+            ``Tokenizer.escape``. Tokens that are parts of one character share its span; tokens that stand for no text
+            (an added BOS) have an empty span.
     """
 
     token_ids: tuple[int, ...]
@@ -23,7 +24,7 @@ class Tokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, control tokens included; every id is below it."""
+        """Number of ids, control tokens included; ``encode`` gives none at or above it."""
         ...
 
     @property
@@ -36,15 +37,29 @@ class Tokenizer(Protocol):
         """The ids that end an answer, most usual first."""
         ...
 
+    @property
+    def adds_space(self) -> bool:
+        """Whether ``encode`` puts a space in front of a text, which decoding has to take away again."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What had to be assumed about the vocabulary, in words for its user; usually nothing."""
+        ...
+
     def encode(self, text: str) -> Encoding:
         """Encode ``text`` as the model's authors would: control tokens spelled out in it become control ids.
 
-        Never adds BOS or EOS by itself. Text that came from a user goes through ``escape`` first.
+        Never adds BOS or EOS by itself. Text that came from a user goes through ``escape`` first. Characters that the
+        vocabulary cannot express (no unknown token, no bytes) have no token, as with the model's own tokenizer.
+
+        Raises:
+            InvalidValue: ``text`` holds half of a surrogate pair, or a token for which the model has no row.
         """
         ...
 
     def escape(self, text: str) -> str:
-        """Mark ``text`` so that no control token spelled out in it, or begun at its end, becomes a control id.
+        """Mark ``text`` so that no control token spelled out in it, or begun or ended by it, becomes a control id.
 
         The marks vanish in ``encode``. Ordinary text, and text with ordinary added tokens, is returned unchanged.
         """
@@ -55,7 +70,10 @@ class Tokenizer(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that the token stands for in a text; for a control token, its spelling in UTF-8."""
+        """The bytes that the token stands for in a text; for a control token, its spelling in UTF-8.
+
+        Empty for an id that the vocabulary leaves unused; models may have more rows than their vocabulary has tokens.
+        """
         ...
 
     def piece(self, token_id: int) -> str:

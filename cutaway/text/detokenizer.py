@@ -1,0 +1,44 @@
+"""Ids to text, one at a time, never showing half a character.
+
+Owns what is held back between two tokens. Refuses to know stop strings and vocabularies. Invariants: the texts that
+``push`` and ``flush`` gave, joined, are the bytes of all ordinary tokens decoded at once, with U+FFFD where they are no
+UTF-8, but for one leading space where the tokenizer adds one; and a token costs the same however long the text is.
+"""
+
+import codecs
+
+from cutaway.text.tokenizer import Tokenizer
+
+
+class Detokenizer:
+    """Decodes one answer.
+
+    Args:
+        tokenizer: of the model that writes the answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._drops_space = tokenizer.adds_space
+
+    @property
+    def held(self) -> bytes:
+        """The bytes of a character that is not complete yet; at most three."""
+        return self._decoder.getstate()[0]
+
+    def push(self, token_id: int) -> str:
+        """The text that has become complete with this token; control tokens give none."""
+        if self._tokenizer.is_special(token_id):
+            return ""
+        return self._show(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+
+    def flush(self) -> str:
+        """The text of what is held back, now that no token follows: nothing, or U+FFFD for a broken character."""
+        return self._show(self._decoder.decode(b"", final=True))
+
+    def _show(self, text: str) -> str:
+        if self._drops_space and text:
+            self._drops_space = False
+            return text.removeprefix(" ")
+        return text

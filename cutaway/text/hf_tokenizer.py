@@ -1,0 +1,99 @@
+"""Text to ids and back for real vocabularies, over one object of the tokenizers library.
+
+Owns the contract of ``Tokenizer`` for every file format. Refuses to know the formats: a ``Vocabulary`` is what they
+have in common. Invariant: a control token that a user typed, once escaped, is encoded as ordinary text; vocabularies
+with which that cannot be done are refused.
+"""
+
+from tokenizers import Encoding as BackendEncoding
+
+from cutaway.errors import InvalidValue, UnsupportedModel
+from cutaway.text.escape import MARK, Escaper, unescape, unescaped_spans
+from cutaway.text.tokenizer import Encoding
+from cutaway.text.vocabulary import Vocabulary, contained, spell_out
+
+
+class HFTokenizer:
+    """The tokenizer of one model; see the ``Tokenizer`` protocol.
+
+    Raises:
+        UnsupportedModel: text that a user types could be encoded as a control token whatever is done about it.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._backend = vocabulary.backend
+        self.vocab_size = min(len(vocabulary.pieces), vocabulary.max_ids)
+        self.bos_id = vocabulary.bos_id
+        self.end_ids = vocabulary.end_ids
+        self.adds_space = vocabulary.adds_space
+        self.notices = vocabulary.notices
+        spellings = [vocabulary.pieces[token_id] for token_id in sorted(vocabulary.special_ids)]
+        for spelling in spellings:
+            if len(spelling) < 2 or not set(MARK).isdisjoint(spelling):
+                raise _cannot_hide(spelling)
+        self._escaper = Escaper(spellings)
+        self._refuse_reachable(spellings)
+
+    def encode(self, text: str) -> Encoding:
+        """Encode ``text``; control tokens spelled out in it become control ids."""
+        encoded = self._run(text)
+        token_ids = tuple(encoded.ids)
+        if token_ids and max(token_ids) >= self.vocab_size:
+            raise InvalidValue(
+                "text",
+                f"it holds the token {self.piece(max(token_ids))!r} with the id {max(token_ids)}, "
+                f"but the model has rows for {self.vocab_size:,} ids only",
+            )
+        return Encoding(token_ids, unescaped_spans(text, encoded.offsets))
+
+    def escape(self, text: str) -> str:
+        """Mark ``text`` so that nothing in it becomes a control id."""
+        return self._escaper.escape(text)
+
+    def unescape(self, text: str) -> str:
+        """Remove the marks of ``escape``."""
+        return unescape(text)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that the token stands for."""
+        vocabulary = self._vocabulary
+        if token_id >= len(vocabulary.pieces) or token_id in vocabulary.unused_ids:
+            return b""
+        piece = vocabulary.pieces[token_id]
+        return piece.encode() if token_id in vocabulary.added_ids else spell_out(piece, vocabulary.alphabet)
+
+    def piece(self, token_id: int) -> str:
+        """The token as the vocabulary spells it."""
+        pieces = self._vocabulary.pieces
+        return pieces[token_id] if token_id < len(pieces) else f"[UNUSED{token_id}]"
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the id is a control token."""
+        return token_id in self._vocabulary.special_ids
+
+    def _run(self, text: str) -> BackendEncoding:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValue(
+                "text",
+                f"character {error.start} is {text[error.start]!r}, half of a surrogate pair, which is no text",
+                hint="decode the text from UTF-8 or UTF-16 before it is sent",
+            ) from None
+        with contained(UnsupportedModel("the model's tokenizer failed on this text")):
+            return self._backend.encode(text, add_special_tokens=False)
+
+    def _refuse_reachable(self, spellings: list[str]) -> None:
+        # All in one text: a vocabulary can have thousands of control tokens.
+        escaped = "\n".join(self.escape(spelling) for spelling in spellings)
+        for token_id in self._run(escaped).ids:
+            if token_id in self._vocabulary.special_ids:
+                raise _cannot_hide(self.piece(token_id))
+
+
+def _cannot_hide(spelling: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"the model's control token {spelling[:60]!r} cannot be told from the same characters in ordinary text",
+        hint="with this model a user could forge control tokens; use another one",
+    )
