@@ -81,8 +81,7 @@ def assert_nothing_is_there(store):
 
 
 def assert_pull_works(store):
-    path = ensure("tiny-model", store).path
-    assert path.read_bytes() == b"".join(PIECES)
+    assert ensure("tiny-model", store).path.read_bytes() == b"".join(PIECES)
     assert partial_folders(store) == []
 
 
