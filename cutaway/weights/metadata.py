@@ -138,10 +138,7 @@ class Metadata:
 
     def _refuse(self, key: str, expected: str) -> CorruptFile:
         value = self._values.get(key)
-        shown = str(value) if isinstance(value, PackedArray) else repr(value)
-        if len(shown) > _MAX_SHOWN_CHARS:
-            shown = shown[: _MAX_SHOWN_CHARS - 1] + "…"
-        return CorruptFile(f"{self.path}: {key!r} must be {expected}, but is {shown}", hint=_HINT)
+        return CorruptFile(f"{self.path}: {key!r} must be {expected}, but is {_show(value)}", hint=_HINT)
 
 
 def flatten(path: Path, tree: Mapping[str, object], max_depth: int = 8) -> dict[str, object]:
@@ -170,6 +167,13 @@ def _range(minimum: float, maximum: float) -> str:
     lower = "" if minimum in (MIN_INTEGER, -math.inf) else f" of at least {minimum:,}"
     upper = "" if maximum in (MAX_INTEGER, math.inf) else f" of at most {maximum:,}"
     return f"{lower} and{upper}" if lower and upper else lower or upper
+
+
+def _show(value: object) -> str:
+    if isinstance(value, PackedArray):
+        return str(value)
+    shown = f"{value:,}" if _is_integer(value) and abs(value) <= MAX_INTEGER else repr(value)
+    return shown if len(shown) <= _MAX_SHOWN_CHARS else shown[: _MAX_SHOWN_CHARS - 1] + "…"
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
