@@ -33,7 +33,7 @@ class DictSource:
         """See ``WeightSource.storage``."""
         return _STORAGE[self._tensor(name).dtype]
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def read_into(self, name: str, out: Tensor) -> None:
         """See ``WeightSource.read_into``."""
         tensor = self._tensor(name)

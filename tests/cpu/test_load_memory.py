@@ -1,0 +1,52 @@
+"""Loading a model takes hardly more memory than the loaded model, because pages of the file do not pile up."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+MAX_PEAK_RATIO = 1.2
+
+# Everything is measured from just before the load, so that the size of torch hides nothing.
+PROGRAM = """
+import sys, torch
+from pathlib import Path
+from cutaway.weights.checkpoint import open_checkpoint
+
+def status(key):
+    for line in open("/proc/self/status"):
+        if line.startswith(key):
+            return int(line.split()[1])
+
+source = open_checkpoint(Path(sys.argv[1])).weights()
+warm = torch.empty(64, dtype=torch.bfloat16)
+source.read_into("model.norm.weight", warm)
+before = status("VmRSS")
+loaded = {}
+for name in source:
+    loaded[name] = torch.empty(source.shape(name), dtype=torch.bfloat16)
+    source.read_into(name, loaded[name])
+resident, peak = status("VmRSS") - before, status("VmHWM") - before
+source.close()
+print(resident, peak, sum(tensor.nbytes for tensor in loaded.values()) // 1024)
+"""
+
+
+@pytest.mark.parametrize("num_rows", [[8192], [1024] * 8], ids=["one large tensor", "many tensors"])
+def test_the_peak_at_load_is_close_to_the_size_afterwards(tmp_path: Path, num_rows: list[int]) -> None:
+    path = tmp_path / "large.gguf"
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_tensor("output_norm.weight", np.ones(64, dtype=np.float32))
+    for layer, rows in enumerate(num_rows):
+        writer.add_tensor(f"blk.{layer}.ffn_up.weight", np.ones((rows, 4096), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, check=True)
+    resident, peak, expected = map(int, done.stdout.split())
+    assert resident >= 0.9 * expected, "the measurement missed the loaded tensors"
+    assert peak <= MAX_PEAK_RATIO * resident, f"{peak:,} KiB at the peak, {resident:,} KiB afterwards"
