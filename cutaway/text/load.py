@@ -1,0 +1,80 @@
+"""From a checkpoint to its tokenizer and chat template.
+
+Owns where a checkpoint keeps its template and the names of its control tokens. Refuses to know weights.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cutaway.errors import CorruptFile, ModelError
+from cutaway.text.gguf_vocab import read_gguf_vocabulary
+from cutaway.text.hf_tokenizer import HFTokenizer
+from cutaway.text.template import MAX_SOURCE_CHARS, ChatTemplate
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.text.tokenizer_json import TokenizerFolder, read_folder_vocabulary, read_tokenizer_folder, special_token
+from cutaway.weights.checkpoint import Checkpoint
+from cutaway.weights.metadata import Metadata
+
+_TEMPLATE_FILE = "chat_template.jinja"
+_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+_GGUF_KEYS = {
+    "bos_token": "tokenizer.ggml.bos_token_id",
+    "eos_token": "tokenizer.ggml.eos_token_id",
+    "unk_token": "tokenizer.ggml.unknown_token_id",
+    "pad_token": "tokenizer.ggml.padding_token_id",
+}
+
+
+def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Build what turns messages into ids; without a chat template, the model only continues text.
+
+    Raises:
+        CorruptFile: the files are malformed or contradict each other.
+        UnsupportedModel: a kind of vocabulary that is not known.
+        TemplateError: the template is too long.
+    """
+    if checkpoint.format == "gguf":
+        return _load_gguf(checkpoint.metadata)
+    files = read_tokenizer_folder(checkpoint.path, checkpoint.metadata)
+    tokenizer = HFTokenizer(read_folder_vocabulary(files))
+    source = _read_template(checkpoint.path, files)
+    if source is None:
+        return tokenizer, None
+    named = {name: special_token(files, name) for name in _NAMES}
+    return tokenizer, ChatTemplate(source, {name: text for name, text in named.items() if text is not None})
+
+
+def _load_gguf(metadata: Metadata) -> tuple[Tokenizer, ChatTemplate | None]:
+    tokenizer = HFTokenizer(read_gguf_vocabulary(metadata))
+    if "tokenizer.chat_template" not in metadata:
+        return tokenizer, None
+    variables = {name: tokenizer.piece(metadata.integer(key)) for name, key in _GGUF_KEYS.items() if key in metadata}
+    return tokenizer, ChatTemplate(metadata.text("tokenizer.chat_template"), variables)
+
+
+def _read_template(folder: Path, files: TokenizerFolder) -> str | None:
+    """The template in its own file, or else in ``tokenizer_config.json``: one, or the default one of several."""
+    path = folder / _TEMPLATE_FILE
+    if path.exists():
+        return _read_bounded(path)
+    named = files.config.get("chat_template")
+    if named is None or isinstance(named, str):
+        return named
+    if not isinstance(named, list) or not all(isinstance(entry, Mapping) for entry in named):
+        raise CorruptFile(f"{folder}: chat_template must be text or a list of named texts")
+    templates = {entry.get("name"): entry.get("template") for entry in named}
+    source = templates.get("default")
+    if not isinstance(source, str):
+        raise CorruptFile(f"{folder}: none of the chat templates {sorted(map(str, templates))} is named default")
+    return source
+
+
+def _read_bounded(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            # A byte more than the most that MAX_SOURCE_CHARS can take; ChatTemplate refuses what is longer.
+            return file.read(4 * MAX_SOURCE_CHARS + 1).decode()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CorruptFile(f"{path}: not UTF-8 text") from None
