@@ -102,8 +102,7 @@ class EngineCore:
         """Turn a chosen token into a delta, and tell the stop string that the answer reached with it."""
         live = self._live[outcome.request_id]
         token_id = outcome.choice.token_id
-        special = token_id in live.end_ids or self.tokenizer.is_special(token_id)
-        self.recorder.generated(outcome, self.tokenizer.piece(token_id), special)
+        self.recorder.generated(outcome)
         if token_id in live.end_ids:
             return Delta("", (outcome.choice,)), None
         begin_ns = self.clock()

@@ -14,7 +14,7 @@ from cutaway.executor.torch_runner import TorchRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
 from cutaway.kernels import KERNELS
-from cutaway.machine import available_memory_bytes, cpu_features, physical_cores
+from cutaway.machine import BF16_FEATURES, available_memory_bytes, cpu_features, physical_cores
 from cutaway.models.config import ModelConfig
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import SchedulerLimits
@@ -25,7 +25,6 @@ from cutaway.weights.source import WeightSource
 
 # Without --context the cache may take this share of the memory that the weights leave.
 CACHE_SHARE = 0.5
-BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16"})
 
 
 def load_core(
@@ -89,7 +88,7 @@ def load_core(
         version=__version__,
     )
     runner = TorchRunner(model, caches, options.block_size, clock)
-    return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(facts), clock)
+    return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(facts, tokenizer), clock)
 
 
 def choose_dtype(name: str) -> torch.dtype:

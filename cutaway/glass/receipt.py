@@ -4,6 +4,7 @@ Owns the shape of the facts, not how they are gathered (``recorder``) or shown (
 nanoseconds on one monotonic clock; a fact that nobody reported is ``None``, never zero.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutaway.types import FinishReason, Message, SamplingParams, TokenChoice
@@ -53,8 +54,6 @@ class PromptFacts:
         segments: (start, end, message index or ``None`` for the template) that cover ``text``.
         token_ids: its tokens.
         spans: (start, end) of each token in ``text``.
-        pieces: each token as the vocabulary spells it.
-        special: which tokens are control tokens.
         max_tokens: most tokens to generate, after defaults and clamps.
         notices: what was defaulted or changed, in words.
     """
@@ -64,8 +63,6 @@ class PromptFacts:
     segments: tuple[tuple[int, int, int | None], ...]
     token_ids: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
-    pieces: tuple[str, ...]
-    special: tuple[bool, ...]
     max_tokens: int
     notices: tuple[str, ...]
 
@@ -106,13 +103,26 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """One generated token: its place, its spelling, and how it was chosen."""
+    """One generated token: the step that chose it, its place in the request, and how it was chosen."""
 
     step_id: int
     position: int
-    piece: str
-    special: bool
     choice: TokenChoice
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A token of the vocabulary.
+
+    Attributes:
+        piece: as the vocabulary spells it.
+        content: the bytes that it stands for.
+        special: whether it is a control token.
+    """
+
+    piece: str
+    content: bytes
+    special: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +174,16 @@ class ClientFacts:
     input: str
     sent_ns: int
     first_text_ns: int | None
-    last_text_ns: int
+    last_ns: int
     load_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Everything that is known about one finished request."""
+    """Everything that is known about one finished request.
+
+    ``spellings`` has every token id that occurs in the receipt; ``waits`` the reason of each step that passed it by.
+    """
 
     request_id: str
     model: ModelFacts
@@ -179,6 +192,7 @@ class Receipt:
     waits: tuple[str, ...]
     steps: tuple[StepFacts, ...]
     tokens: tuple[TokenFacts, ...]
+    spellings: Mapping[int, Spelling]
     deltas: tuple[DeltaFacts, ...]
     finish: FinishFacts
     marks: Marks

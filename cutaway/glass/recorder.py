@@ -14,10 +14,12 @@ from cutaway.glass.receipt import (
     PromptFacts,
     Receipt,
     RequestFacts,
+    Spelling,
     StepFacts,
     TokenFacts,
 )
 from cutaway.scheduler.plan import Action, RequestFinished, StepPlan, StepResult, TokenGenerated
+from cutaway.text.tokenizer import Tokenizer
 
 MAX_FINISHED_RECEIPTS = 64
 
@@ -25,13 +27,15 @@ MAX_FINISHED_RECEIPTS = 64
 class Draft:
     """The receipt of a live request, as far as it has come."""
 
-    def __init__(self, request: RequestFacts, prompt: PromptFacts, received_ns: int, rendered_ns: int) -> None:
+    def __init__(
+        self, request: RequestFacts, prompt: PromptFacts, received_ns: int, rendered_ns: int, tokenized_ns: int
+    ) -> None:
         self.request = request
         self.prompt = prompt
         self.received_ns = received_ns
         self.rendered_ns = rendered_ns
-        self.tokenized_ns = rendered_ns
-        self.queued_ns = rendered_ns
+        self.tokenized_ns = tokenized_ns
+        self.queued_ns = tokenized_ns
         self.detokenize_ns = 0
         self.waits: list[str] = []
         self.steps: list[StepFacts] = []
@@ -44,11 +48,13 @@ class Recorder:
 
     Args:
         model: the model that answers.
+        tokenizer: spells tokens.
         max_finished: receipts of finished requests to keep; the oldest go first.
     """
 
-    def __init__(self, model: ModelFacts, max_finished: int = MAX_FINISHED_RECEIPTS) -> None:
+    def __init__(self, model: ModelFacts, tokenizer: Tokenizer, max_finished: int = MAX_FINISHED_RECEIPTS) -> None:
         self.model = model
+        self.tokenizer = tokenizer
         self.max_finished = max_finished
         self._drafts: dict[str, Draft] = {}
         self._finished: OrderedDict[str, Receipt] = OrderedDict()
@@ -92,12 +98,12 @@ class Recorder:
                 )
             )
 
-    def generated(self, outcome: TokenGenerated, piece: str, special: bool) -> None:
+    def generated(self, outcome: TokenGenerated) -> None:
         """Note a chosen token."""
         draft = self._drafts.get(outcome.request_id)
         if draft is not None:
             position = len(draft.prompt.token_ids) + len(draft.tokens)
-            draft.tokens.append(TokenFacts(draft.steps[-1].step_id, position, piece, special, outcome.choice))
+            draft.tokens.append(TokenFacts(draft.steps[-1].step_id, position, outcome.choice))
 
     def delivered(self, request_id: str, delta: DeltaFacts, detokenize_ns: int) -> None:
         """Note a piece of text."""
@@ -119,6 +125,7 @@ class Recorder:
             waits=tuple(draft.waits),
             steps=tuple(draft.steps),
             tokens=tuple(draft.tokens),
+            spellings={token_id: self._spell(token_id) for token_id in _mentioned(draft)},
             deltas=tuple(draft.deltas),
             finish=FinishFacts(
                 outcome.reason,
@@ -139,3 +146,18 @@ class Recorder:
         )
         while len(self._finished) > self.max_finished:
             self._finished.popitem(last=False)
+
+    def _spell(self, token_id: int) -> Spelling:
+        tokenizer = self.tokenizer
+        return Spelling(tokenizer.piece(token_id), tokenizer.token_bytes(token_id), tokenizer.is_special(token_id))
+
+
+def _mentioned(draft: Draft) -> set[int]:
+    """Every token id that the receipt names."""
+    token_ids = set(draft.prompt.token_ids)
+    for token in draft.tokens:
+        token_ids.add(token.choice.token_id)
+        token_ids.update(candidate.token_id for candidate in token.choice.top)
+        for stage in token.choice.stages:
+            token_ids.update(candidate.token_id for candidate in stage.top)
+    return token_ids

@@ -1,0 +1,183 @@
+"""``cutaway ask``: one question, one answer."""
+
+import asyncio
+import json
+import secrets
+import sys
+import time
+from dataclasses import asdict, replace
+
+import click
+
+from cutaway.cli.options import GenerationOptions, generation_options
+from cutaway.cli.session import Session, open_session
+from cutaway.engine.client import EngineClient
+from cutaway.errors import GenerationError, InvalidValue
+from cutaway.glass.ledger import timings
+from cutaway.glass.receipt import ClientFacts, Receipt
+from cutaway.glass.words import LANGUAGES, Words, load_words
+from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role, TokenChoice
+
+EXPLAINED_CANDIDATES = 5
+ENDS_WELL = (FinishReason.STOP, FinishReason.LENGTH)
+
+
+@click.command()
+@click.argument("prompt", required=False)
+@generation_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with ids, usage and timings.")
+@click.option("--logprobs", type=int, help="With --json: log-probabilities, and this many alternatives of each token.")
+@click.option("--explain", is_flag=True, help="Show afterwards, in 13 stages, how the answer came about.")
+@click.option("--lang", type=click.Choice(LANGUAGES), default="en", help="Language of --explain.")
+def ask(
+    prompt: str | None, options: GenerationOptions, as_json: bool, logprobs: int | None, explain: bool, lang: str
+) -> None:
+    """Answer PROMPT; without it, or with -, read it from standard input.
+
+    The answer goes to standard output, everything else to standard error.
+    """
+    if logprobs is not None and not as_json:
+        raise InvalidValue("logprobs", "log-probabilities are part of the JSON object", hint="add --json")
+    text = read_prompt(prompt)
+    request = build_request(text, options, logprobs, EXPLAINED_CANDIDATES if explain else 0)
+    words = load_words(lang)
+    session = open_session(options.model, options.engine())
+    receipt = asyncio.run(run_request(session, request, text, print_text=not as_json))
+    if as_json:
+        click.echo(json.dumps(describe(receipt, logprobs), ensure_ascii=False))
+    if explain:
+        show_explanation(receipt, words)
+    check_finish(receipt)
+
+
+def read_prompt(argument: str | None) -> str:
+    """The prompt from the command line or from standard input.
+
+    Raises:
+        InvalidValue: it is not UTF-8, or there is none.
+    """
+    if argument is not None and argument != "-":
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValue("prompt", f"character {error.start} is not UTF-8") from None
+        return argument
+    if argument is None and sys.stdin.isatty():
+        raise InvalidValue("prompt", "there is none", hint='cutaway ask "Is a tomato a fruit?"')
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidValue(
+            "prompt", f"byte {error.start} of standard input is not UTF-8", hint="convert it, for example with iconv"
+        ) from None
+
+
+def build_request(
+    text: str, options: GenerationOptions, num_logprobs: int | None, num_candidates: int
+) -> GenerationRequest:
+    """The request that the command line describes.
+
+    Raises:
+        InvalidValue: a value is outside its limits.
+    """
+    messages = [Message(Role.USER, text, "question")]
+    if options.system is not None:
+        messages.insert(0, Message(Role.SYSTEM, options.system, "--system"))
+    return GenerationRequest(
+        request_id=f"req_{secrets.token_hex(8)}",
+        messages=tuple(messages),
+        sampling=options.sampling(),
+        max_tokens=options.max_tokens,
+        stop=options.stop,
+        num_logprobs=num_logprobs,
+        num_candidates=num_candidates,
+    )
+
+
+async def run_request(session: Session, request: GenerationRequest, question: str, *, print_text: bool) -> Receipt:
+    """Run a request, print its text as it comes, and give back its receipt with the client's own clock in it."""
+    sent_ns = time.perf_counter_ns()
+    first_text_ns = None
+    async for delta in session.engine.submit(request):
+        print_notices(delta)
+        if delta.text and first_text_ns is None:
+            first_text_ns = time.perf_counter_ns()
+        if print_text:
+            click.echo(delta.text, nl=False)
+    last_ns = time.perf_counter_ns()
+    if print_text:
+        click.echo()
+    receipt = fetch_receipt(session.engine, request.request_id)
+    return replace(receipt, client=ClientFacts(question, sent_ns, first_text_ns, last_ns, session.load_ns))
+
+
+def print_notices(delta: Delta) -> None:
+    """Say on standard error what was changed about a request."""
+    for notice in delta.notices:
+        click.echo(f"note: {notice}", err=True)
+
+
+def fetch_receipt(engine: EngineClient, request_id: str) -> Receipt:
+    """The receipt of a request that has just ended."""
+    receipt = engine.receipt(request_id)
+    assert receipt is not None, "the newest receipt is always kept"
+    return receipt
+
+
+def check_finish(receipt: Receipt) -> None:
+    """Raise unless the answer ended well.
+
+    Raises:
+        GenerationError: it was rejected, failed or aborted.
+    """
+    if receipt.finish.reason not in ENDS_WELL:
+        raise GenerationError(f"the request was {receipt.finish.reason.value}: {receipt.finish.cause}")
+
+
+def show_explanation(receipt: Receipt, words: Words) -> None:
+    """Draw the 13 stages on standard error."""
+    from rich.console import Console  # 0.1 s, which only this needs
+
+    from cutaway.glass.explain import explain
+
+    explain(receipt, words, Console(stderr=True, highlight=False))
+
+
+def describe(receipt: Receipt, num_logprobs: int | None) -> dict[str, object]:
+    """The JSON object of a finished request."""
+    finish = receipt.finish
+    described: dict[str, object] = {
+        "id": receipt.request_id,
+        "model": receipt.model.name,
+        "text": "".join(delta.text for delta in receipt.deltas),
+        "prompt_token_ids": receipt.prompt.token_ids,
+        "token_ids": [token.choice.token_id for token in receipt.tokens],
+        "finish_reason": finish.reason.value,
+        "usage": {
+            "prompt_tokens": finish.num_prompt_tokens,
+            "completion_tokens": finish.num_generated_tokens,
+            "total_tokens": finish.num_prompt_tokens + finish.num_generated_tokens,
+        },
+        "timings": {
+            name: value if value is None else round(value, 3) for name, value in asdict(timings(receipt)).items()
+        },
+    }
+    if num_logprobs is not None:
+        described["logprobs"] = [_describe_choice(receipt, token.choice, num_logprobs) for token in receipt.tokens]
+    return described
+
+
+def _describe_choice(receipt: Receipt, choice: TokenChoice, num_top: int) -> dict[str, object]:
+    return _describe_token(receipt, choice.token_id, choice.logprob) | {
+        "top": [_describe_token(receipt, other.token_id, other.logprob) for other in choice.top[:num_top]]
+    }
+
+
+def _describe_token(receipt: Receipt, token_id: int, logprob: float) -> dict[str, object]:
+    spelling = receipt.spellings[token_id]
+    return {
+        "token_id": token_id,
+        "text": spelling.piece if spelling.special else spelling.content.decode("utf-8", "replace"),
+        "bytes": list(spelling.content),
+        "logprob": logprob,
+    }

@@ -1,0 +1,169 @@
+"""``cutaway chat``: a conversation in the terminal."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cutaway.cli.ask import print_notices
+from cutaway.cli.options import GenerationOptions, generation_options
+from cutaway.cli.session import open_session
+from cutaway.errors import CutawayError, InvalidValue
+from cutaway.types import Finish, FinishReason, GenerationRequest, Message, Role
+
+HELP = """\
+/system [TEXT]   show or set the instructions that stand before the conversation
+/reset           forget the conversation
+/model [NAME]    show the model, or go on with another one
+/save FILE       write the conversation to FILE, as Markdown if it ends in .md, else as JSON
+/help            this list
+Ctrl-C stops an answer, Ctrl-D ends the chat."""
+
+
+@click.command()
+@generation_options
+def chat(options: GenerationOptions) -> None:
+    """Talk with a model. /help lists what else one can type; Ctrl-C stops an answer, Ctrl-D ends the chat."""
+    options.sampling()
+    conversation = Conversation(options)
+    click.echo(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.", err=True)
+    _enable_line_editing()
+    while (line := _read_line()) is not None:
+        try:
+            conversation.obey(line)
+        except CutawayError as error:
+            click.echo(f"error: {error}", err=True)
+
+
+class Conversation:
+    """The history of a chat, and the engine that continues it.
+
+    Args:
+        options: of the command line; ``/system`` and ``/model`` change them.
+    """
+
+    def __init__(self, options: GenerationOptions) -> None:
+        self.options = options
+        self.session = open_session(options.model, options.engine())
+        self.history: list[Message] = []
+
+    def obey(self, line: str) -> None:
+        """Do what a line says: a command if it begins with a slash, else a message to the model.
+
+        Raises:
+            CutawayError: it cannot be done; the conversation is as before.
+        """
+        text = line.strip()
+        if not text:
+            return
+        if not text.startswith("/"):
+            self._answer(text)
+            return
+        command, _, rest = text.partition(" ")
+        commands = {
+            "/system": self._system,
+            "/reset": self._reset,
+            "/model": self._model,
+            "/save": self._save,
+            "/help": lambda _: click.echo(HELP, err=True),
+        }
+        if command not in commands:
+            raise InvalidValue("command", f"{command} is none of {', '.join(commands)}")
+        commands[command](rest.strip())
+
+    def _answer(self, text: str) -> None:
+        """Ask the model, print the answer as it comes, and remember both; an answer that was stopped stays as it is."""
+        question = Message(Role.USER, text, "question")
+        request = GenerationRequest(
+            request_id=f"req_{secrets.token_hex(8)}",
+            messages=(*self._instructions(), *self.history, question),
+            sampling=self.options.sampling(),
+            max_tokens=self.options.max_tokens,
+            stop=self.options.stop,
+        )
+        parts: list[str] = []
+        try:
+            finish = asyncio.run(self._run(request, parts))
+        except KeyboardInterrupt:
+            finish = None
+            click.echo("\n(stopped)", err=True)
+        answer = Message(Role.ASSISTANT, "".join(parts), "history")
+        if finish is not None and finish.reason in (FinishReason.REJECTED, FinishReason.FAILED):
+            click.echo(f"error: the request was {finish.reason.value}: {finish.cause}", err=True)
+        else:
+            self.history += [replace(question, origin="history"), answer]
+
+    async def _run(self, request: GenerationRequest, parts: list[str]) -> Finish | None:
+        finish = None
+        async for delta in self.session.engine.submit(request):
+            print_notices(delta)
+            parts.append(delta.text)
+            click.echo(delta.text, nl=False)
+            finish = delta.finish
+        click.echo()
+        return finish
+
+    def _instructions(self) -> list[Message]:
+        return [] if self.options.system is None else [Message(Role.SYSTEM, self.options.system, "--system")]
+
+    def _system(self, text: str) -> None:
+        if text:
+            self.options = replace(self.options, system=text)
+        click.echo(f"system: {self.options.system or '(none)'}", err=True)
+
+    def _reset(self, _: str) -> None:
+        self.history.clear()
+        click.echo("the conversation is forgotten", err=True)
+
+    def _model(self, name: str) -> None:
+        if name:
+            session = open_session(name, self.options.engine())
+            asyncio.run(self.session.engine.drain())
+            self.session = session
+            self.options = replace(self.options, model=name)
+        click.echo(f"model: {self.options.model}", err=True)
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise InvalidValue("file", "there is no name", hint="/save tomato.md")
+        path = Path(name).expanduser()
+        messages = [*self._instructions(), *self.history]
+        if path.suffix == ".md":
+            content = "".join(f"**{message.role.value}**\n\n{message.content}\n\n" for message in messages)
+        else:
+            plain = [{"role": message.role.value, "content": message.content} for message in messages]
+            content = json.dumps({"model": self.options.model, "messages": plain}, ensure_ascii=False, indent=2) + "\n"
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(content)
+        except FileExistsError:
+            raise InvalidValue("file", f"{path} exists already", hint="choose another name") from None
+        except OSError as error:
+            raise InvalidValue("file", f"{path} cannot be written: {error.strerror}") from None
+        click.echo(f"saved {len(messages)} messages to {path}", err=True)
+
+
+def _enable_line_editing() -> None:
+    with contextlib.suppress(ImportError):  # not on every platform
+        import readline  # noqa: F401 - its import gives input() a history and editing keys
+
+
+def _read_line() -> str | None:
+    """The next line, ``None`` at the end of input. Ctrl-C gives up the line that is being typed."""
+    prompt = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            return input(prompt)
+        except EOFError:
+            if prompt:
+                click.echo()
+            return None
+        except KeyboardInterrupt:
+            click.echo()
+        except UnicodeDecodeError as error:
+            raise InvalidValue("input", f"byte {error.start} is not UTF-8") from None

@@ -1,0 +1,53 @@
+"""A model made ready for one command: found or fetched, its text side and its engine loaded."""
+
+import time
+from dataclasses import dataclass
+
+from cutaway.cli.progress import shown_progress
+from cutaway.config import load_settings
+from cutaway.engine.client import EngineClient
+from cutaway.engine.options import EngineOptions
+from cutaway.hub.files import ModelFiles
+from cutaway.hub.resolve import ensure
+from cutaway.hub.store import ModelStore
+from cutaway.text.load import load_text
+from cutaway.weights.checkpoint import open_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An engine that is ready, and how long that took (without a download)."""
+
+    engine: EngineClient
+    load_ns: int
+
+
+def find_model(reference: str) -> ModelFiles:
+    """Find the model of that name, or fetch it with a progress bar.
+
+    Raises:
+        UnknownModel, DownloadError: as ``hub.resolve.ensure``.
+    """
+    settings = load_settings()
+    with shown_progress(f"pulling {reference}") as progress:
+        return ensure(reference, ModelStore(settings.cache_dir, settings.index_url), progress)
+
+
+def open_session(reference: str, options: EngineOptions) -> Session:
+    """Load a model and start an engine around it.
+
+    Raises:
+        CutawayError: the model cannot be found, fetched, read, or does not fit into memory.
+    """
+    files = find_model(reference)
+    begin_ns = time.perf_counter_ns()
+    checkpoint = open_checkpoint(files.path)
+    tokenizer, template = load_text(checkpoint)
+    # Imported here, after everything that can fail without it: torch takes longer to import than a model to load.
+    from cutaway.engine.load import load_core
+    from cutaway.engine.local import LocalEngine
+    from cutaway.engine.prepare import Preparer
+
+    core = load_core(checkpoint, files.name, tokenizer, options)
+    preparer = Preparer(tokenizer, template, core.scheduler.limits.max_length, core.clock)
+    return Session(LocalEngine(core, preparer), time.perf_counter_ns() - begin_ns)

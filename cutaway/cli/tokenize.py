@@ -1,0 +1,48 @@
+"""``cutaway tokenize``: a text as a model reads it."""
+
+import json
+
+import click
+
+from cutaway.cli.ask import read_prompt
+from cutaway.cli.options import model_option
+from cutaway.cli.session import find_model
+from cutaway.text.load import load_text
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.weights.checkpoint import open_checkpoint
+
+
+@click.command()
+@click.argument("text", required=False)
+@model_option
+@click.option("--plain", is_flag=True, help="Read control tokens such as <|im_end|> as plain text, as in a message.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def tokenize(text: str | None, model: str, plain: bool, as_json: bool) -> None:
+    """Show the tokens of TEXT: ids, pieces, bytes, and which are special.
+
+    Without TEXT, or with -, read standard input.
+    """
+    text = read_prompt(text)
+    tokenizer, _ = load_text(open_checkpoint(find_model(model).path))
+    encoding = tokenizer.encode(tokenizer.escape(text) if plain else text)
+    if as_json:
+        tokens = [_describe(tokenizer, token_id) for token_id in encoding.token_ids]
+        click.echo(json.dumps({"model": model, "num_tokens": len(tokens), "tokens": tokens}, ensure_ascii=False))
+        return
+    for index, token_id in enumerate(encoding.token_ids):
+        content = tokenizer.token_bytes(token_id)
+        shown = json.dumps(content.decode("utf-8", "replace"), ensure_ascii=False)
+        mark = "  special" if tokenizer.is_special(token_id) else ""
+        click.echo(f"{index:5d} {token_id:8d}  {tokenizer.piece(token_id):20} {shown:20} {content.hex(' ')}{mark}")
+    click.echo(f"{len(encoding.token_ids):,} tokens", err=True)
+
+
+def _describe(tokenizer: Tokenizer, token_id: int) -> dict[str, object]:
+    content = tokenizer.token_bytes(token_id)
+    return {
+        "id": token_id,
+        "piece": tokenizer.piece(token_id),
+        "text": content.decode("utf-8", "replace"),
+        "bytes": list(content),
+        "special": tokenizer.is_special(token_id),
+    }

@@ -1,0 +1,66 @@
+"""Draws the 13 stages of a receipt in a terminal."""
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from cutaway.glass.ledger import time_ledger
+from cutaway.glass.receipt import Receipt
+from cutaway.glass.stages import Stage, Table, tell_stages
+from cutaway.glass.words import Words
+
+INDENT = 5
+
+
+def explain(receipt: Receipt, words: Words, console: Console) -> None:
+    """Print a receipt: 13 stages, then the time ledger."""
+    model = f"{receipt.model.name} ({receipt.model.architecture}, {receipt.model.quantization}, {receipt.model.dtype})"
+    console.print()
+    console.print(Text(words.label("heading", model=model, request_id=receipt.request_id), style="bold"))
+    for stage in tell_stages(receipt, words):
+        console.print(_draw_stage(stage))
+    console.print(_draw_ledger(receipt, words))
+
+
+def _draw_stage(stage: Stage) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text(""),
+        Rule(Text(f"{stage.number:2d}  {stage.title}", style="bold cyan"), align="left", style="dim", characters="─"),
+        Padding(Text(stage.sentence, style="italic"), (0, 0, 0, INDENT)),
+    ]
+    if stage.lines:
+        grid = RichTable.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, text in stage.lines:
+            grid.add_row(Text(label), Text(text))
+        parts.append(Padding(grid, (0, 0, 0, INDENT)))
+    parts += [Padding(_draw_table(table), (0, 0, 0, INDENT)) for table in stage.tables]
+    return Group(*parts)
+
+
+def _draw_table(table: Table) -> RichTable:
+    drawn = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for heading in table.headings:
+        drawn.add_column(Text(heading), overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def _draw_ledger(receipt: Receipt, words: Words) -> RenderableType:
+    ledger = time_ledger(receipt)
+    rows = [(words.times[name], duration) for name, duration in ledger.rows]
+    rows += [(words.label("unaccounted"), ledger.unaccounted_ns), (words.label("total"), ledger.total_ns)]
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(justify="right")
+    grid.add_column()
+    for name, duration in rows:
+        share = duration / ledger.total_ns if ledger.total_ns else 0.0
+        bar = "█" * round(share * 30) if name != words.label("total") else ""
+        grid.add_row(Text(name), Text(f"{duration / 1e6:,.1f} ms"), Text(bar, style="cyan"))
+    heading = Rule(Text(words.label("ledger"), style="bold cyan"), align="left", style="dim")
+    return Group(Text(""), heading, Padding(grid, (0, 0, 0, INDENT)))

@@ -1,0 +1,335 @@
+"""A receipt, told in the 13 stages of the seed documents: labelled texts and tables, in a reader's language.
+
+Owns what each stage shows. Refuses to know how it is drawn: the terminal does that in ``explain``. Names in
+``snake_case`` are the field names of the seed (``token_ids``, ``cached_token_count`` …) in every language.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
+from cutaway.glass.words import Words
+from cutaway.types import Candidate
+
+TEMPLATE_MARKS = ("⟦", "⟧")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under headings."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage, ready to be drawn.
+
+    Attributes:
+        number: 1 to 13.
+        title, sentence: in the reader's language.
+        lines: (label, text) pairs.
+        tables: drawn under the lines.
+    """
+
+    number: int
+    title: str
+    sentence: str
+    lines: tuple[tuple[str, str], ...]
+    tables: tuple[Table, ...] = ()
+
+
+Lines = list[tuple[str, str]]
+Tell = Callable[[Receipt, Words], tuple[Lines, list[Table]]]
+
+
+def tell_stages(receipt: Receipt, words: Words) -> tuple[Stage, ...]:
+    """Tell a receipt in 13 stages."""
+    tellers: dict[str, Tell] = {
+        "client": _client,
+        "application": _application,
+        "admission": _admission,
+        "tokenize": _tokenize,
+        "batch": _batch,
+        "tensors": _tensors,
+        "embed": _embed,
+        "layers": _layers,
+        "kv_cache": _kv_cache,
+        "sample": _sample,
+        "stream": _stream,
+        "decode": _decode,
+        "finish": _finish,
+    }
+    stages = []
+    for number, (name, tell) in enumerate(tellers.items(), start=1):
+        lines, tables = tell(receipt, words)
+        stages.append(Stage(number, words.titles[name], words.sentences[name], tuple(lines), tuple(tables)))
+    return tuple(stages)
+
+
+def _client(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    client = receipt.client
+    lines = [(words.label("model"), receipt.model.name)]
+    if client is None:
+        return [*lines, (words.label("clock"), words.label("unknown"))], []
+    last = _ms(client.last_ns - client.sent_ns)
+    clock = words.label("no_text", last=last)
+    if client.first_text_ns is not None:
+        clock = words.label("clock_text", first=_ms(client.first_text_ns - client.sent_ns), last=last)
+    lines = [(words.label("input"), client.input), *lines, (words.label("clock"), clock)]
+    if client.load_ns is not None:
+        lines.append(("", words.label("load_text", load=_ms(client.load_ns))))
+    return lines, []
+
+
+def _application(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    headings = (words.label("origin"), words.label("role"), words.label("content"))
+    rows = tuple((message.origin, message.role.value, message.content) for message in receipt.request.messages)
+    return [], [Table(headings, rows)]
+
+
+def _admission(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    prompt = receipt.prompt
+    checks = words.label(
+        "checks_text",
+        tokens=f"{len(prompt.token_ids):,}",
+        max_tokens=f"{prompt.max_tokens:,}",
+        context=f"{receipt.model.context_length:,}",
+    )
+    settings = asdict(receipt.request.sampling) | {"max_tokens": prompt.max_tokens, "stop": receipt.request.stop}
+    lines = [(words.label("checks"), checks)]
+    lines += [("", notice) for notice in prompt.notices]
+    lines.append((words.label("settings"), json.dumps(settings, ensure_ascii=False)))
+    explanation = words.label("added" if prompt.kind == "chat" else "not_added")
+    lines.append((words.label("prompt_text"), explanation))
+    lines.append(("", mark_template(prompt)))
+    return lines, []
+
+
+def mark_template(prompt: PromptFacts) -> str:
+    """The prompt with everything that no message contains between marks."""
+    begin, end = TEMPLATE_MARKS
+    parts = [
+        f"{begin}{prompt.text[start:stop]}{end}" if source is None else prompt.text[start:stop]
+        for start, stop, source in prompt.segments
+    ]
+    return "".join(parts)
+
+
+def _tokenize(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    prompt = receipt.prompt
+    headings = ("#", "token_id", words.label("token"), words.label("bytes"), words.label("characters"), "")
+    rows = []
+    for index, (token_id, (start, end)) in enumerate(zip(prompt.token_ids, prompt.spans, strict=True)):
+        spelling = receipt.spellings[token_id]
+        special = words.label("special") if spelling.special else ""
+        cells = (
+            str(index),
+            str(token_id),
+            _show(receipt, token_id),
+            spelling.content.hex(" "),
+            f"{start}:{end}",
+            special,
+        )
+        rows.append(cells)
+    return [(words.label("input_length"), str(len(prompt.token_ids)))], [Table(headings, tuple(rows))]
+
+
+def _batch(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    waited = words.label("not_waited")
+    if receipt.waits:
+        waited = words.label("waited_text", steps=len(receipt.waits), reason=receipt.waits[-1])
+    model = receipt.model
+    replica = words.label("replica_text", kernels=model.kernels, threads=model.num_threads)
+    headings = (
+        words.label("step"),
+        "phase",
+        "batch_index",
+        "token_count",
+        words.label("batch"),
+        words.label("budget_left"),
+    )
+    rows = tuple(
+        (
+            str(step.step_id),
+            step.phase,
+            str(step.batch_index),
+            str(step.count),
+            words.label("batch_text", requests=step.num_requests, tokens=step.num_tokens),
+            str(step.budget_left),
+        )
+        for step in receipt.steps
+    )
+    lines = [(words.label("replica"), replica), (words.label("waited"), waited)]
+    return lines, [Table(headings, rows)] if rows else []
+
+
+def _tensors(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    headings = (words.label("step"), "input_ids", "position_ids", "slots", "block_table", "dtype")
+    rows = []
+    num_blocks = 0
+    for step in receipt.steps:
+        num_blocks += len(step.new_blocks)
+        positions = str(step.start) if step.count == 1 else f"{step.start}…{step.start + step.count - 1}"
+        shape = f"[{step.count}]"
+        rows.append((str(step.step_id), shape, f"{shape} {positions}", shape, f"[{num_blocks}]", "int64"))
+    return [("", words.label("no_mask"))], [Table(headings, tuple(rows))] if rows else []
+
+
+def _embed(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    model = receipt.model
+    table = words.label(
+        "table_text",
+        vocab=model.vocab_size,
+        hidden=model.hidden_size,
+        storage=model.embedding_storage,
+        dtype=model.dtype,
+    )
+    vectors = f"[{len(receipt.prompt.token_ids)}, {model.hidden_size}] {model.dtype}"
+    return [(words.label("table"), table), (words.label("vectors"), vectors)], []
+
+
+def _layers(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    model = receipt.model
+    rows = len(receipt.prompt.token_ids)
+    layers = words.label("layers_text", layers=model.num_layers, rows=rows, hidden=model.hidden_size)
+    attention = words.label(
+        "attention_text", heads=model.num_heads, kv_heads=model.num_kv_heads, head_dim=model.head_dim
+    )
+    return [(words.label("layers"), layers), (words.label("attention"), attention)], []
+
+
+def _kv_cache(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    model = receipt.model
+    prefill = [step for step in receipt.steps if step.phase == "prefill"]
+    lines = []
+    for key, steps in (("after_prefill", prefill), ("after_end", receipt.steps)):
+        count = _num_cached(steps)
+        lines.append((words.label(key), words.label("cached_text", count=count, layers=model.num_layers)))
+    blocks = [block for step in receipt.steps for block in step.new_blocks]
+    used = _num_cached(receipt.steps) * model.kv_bytes_per_token / 1000
+    lines += [
+        ("block_table", words.label("block_table_text", blocks=blocks, size=model.block_size)),
+        (words.label("prefix"), words.label("prefix_text")),
+        (words.label("memory"), words.label("memory_text", used=f"{used:,.0f}", per_token=model.kv_bytes_per_token)),
+    ]
+    return lines, []
+
+
+def _sample(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    lines = [(words.label("logits"), f"logits_shape [1, {receipt.model.vocab_size}]")]
+    if not receipt.tokens:
+        return lines, []
+    choice = receipt.tokens[0].choice
+    raw = math.exp(choice.logprob)
+    chosen = f"{_show(receipt, choice.token_id)} ({choice.token_id}), {raw:.2%}, {words.label('rank')} {choice.rank}"
+    lines.append((words.label("first_choice"), chosen))
+    draw = choice.draw
+    if draw.uniform is None:
+        lines.append(("", words.label("greedy")))
+    else:
+        dice = words.label("dice", u=f"{draw.uniform:.6f}", low=f"{draw.low:.6f}", high=f"{draw.high:.6f}")
+        lines.append(("", dice))
+    headings = (words.label("stage"), words.label("kept"), words.label("removed"), words.label("candidates"))
+    rows = tuple(
+        (stage.name, f"{stage.num_kept:,}", f"{stage.mass_removed:.2%}", _list_candidates(receipt, stage.top))
+        for stage in choice.stages
+    )
+    return lines, [Table(headings, rows)] if rows else []
+
+
+def _stream(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    begin = receipt.marks.received_ns if receipt.client is None else receipt.client.sent_ns
+    headings = (words.label("at"), words.label("delta"), words.label("held"))
+    rows = tuple(
+        (f"{_ms(delta.at_ns - begin)} ms", _quote(delta.text), str(delta.num_held_bytes)) for delta in receipt.deltas
+    )
+    return [], [Table(headings, rows)] if rows else []
+
+
+def _decode(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    steps = {step.step_id: step for step in receipt.steps if step.sampled}
+    headings = (
+        words.label("step"),
+        "input_ids",
+        "position_ids",
+        "past_token_count",
+        words.label("time"),
+        words.label("next"),
+        words.label("probability"),
+        words.label("rank"),
+        words.label("candidates"),
+    )
+    rows = tuple(_decode_row(receipt, token, steps[token.step_id]) for token in receipt.tokens)
+    return [], [Table(headings, rows)] if rows else []
+
+
+def _decode_row(receipt: Receipt, token: TokenFacts, step: StepFacts) -> tuple[str, ...]:
+    known = [*receipt.prompt.token_ids, *(other.choice.token_id for other in receipt.tokens)]
+    fed = known[token.position - 1]
+    shown = _show(receipt, fed) if step.count == 1 else f"{step.count} × …{_show(receipt, fed)}"
+    positions = str(step.start) if step.count == 1 else f"{step.start}…{step.start + step.count - 1}"
+    choice = token.choice
+    return (
+        str(step.step_id),
+        shown,
+        positions,
+        str(step.start),
+        f"{_ms(step.end_ns - step.begin_ns)} ms",
+        _show(receipt, choice.token_id),
+        f"{math.exp(choice.logprob):.2%}",
+        str(choice.rank),
+        _list_candidates(receipt, choice.top),
+    )
+
+
+def _finish(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
+    finish = receipt.finish
+    usage = words.label(
+        "usage_text",
+        prompt=finish.num_prompt_tokens,
+        completion=finish.num_generated_tokens,
+        total=finish.num_prompt_tokens + finish.num_generated_tokens,
+    )
+    generated = [token.choice.token_id for token in receipt.tokens]
+    freed = words.label("freed_text", freed=finish.num_blocks_freed, free=finish.num_blocks_free)
+    lines = [
+        (words.label("reason"), finish.reason.value),
+        (words.label("cause"), finish.cause),
+        (words.label("text"), "".join(delta.text for delta in receipt.deltas)),
+        (words.label("generated"), str(generated)),
+        (words.label("usage"), usage),
+        (words.label("freed"), freed),
+        (words.label("saved"), words.label("saved_text")),
+    ]
+    return lines, []
+
+
+def _num_cached(steps: "list[StepFacts] | tuple[StepFacts, ...]") -> int:
+    """Positions in the cache after the last of ``steps``."""
+    return steps[-1].start + steps[-1].count if steps else 0
+
+
+def _list_candidates(receipt: Receipt, candidates: tuple[Candidate, ...]) -> str:
+    return "  ".join(
+        f"{_show(receipt, candidate.token_id)} {math.exp(candidate.logprob):.1%}" for candidate in candidates
+    )
+
+
+def _show(receipt: Receipt, token_id: int) -> str:
+    """A token as text; bytes that are no character alone are shown in hexadecimal."""
+    spelling = receipt.spellings[token_id]
+    if spelling.special:
+        return spelling.piece
+    return _quote(spelling.content.decode("utf-8", "backslashreplace"))
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\\\\x", "\\x")
+
+
+def _ms(duration_ns: int) -> str:
+    return f"{duration_ns / 1e6:,.1f}"
