@@ -19,7 +19,15 @@ from tokenizers import Tokenizer as Backend
 from cutaway.errors import CorruptFile, UnsupportedModel
 from cutaway.text.escape import MARK
 from cutaway.text.pre_tokenizers import find_pre_tokenization
-from cutaway.text.vocabulary import SPACE_PIECE, Alphabet, Vocabulary, contained, gather_end_ids
+from cutaway.text.vocabulary import (
+    BYTE_PIECES,
+    END_SPELLINGS,
+    SPACE_PIECE,
+    Alphabet,
+    Vocabulary,
+    contained,
+    gather_end_ids,
+)
 from cutaway.weights.metadata import Metadata
 
 MAX_TOKENS = 2**22
@@ -27,8 +35,9 @@ MAX_TOKEN_CHARS = 4096
 MAX_SPLITS = 2**25
 
 _PREFIX = "tokenizer.ggml."
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_MERGE = r"[^ \n]++ [^ \n]++"
 _CONVERT_AGAIN = "the file was written by a broken converter; convert the model again, or take another file"
 
 
@@ -39,18 +48,18 @@ class _Tokens:
     Attributes:
         path: for messages.
         pieces: spelling of each id, all different.
-        types: type of each id.
+        types: type of each id that is not an ordinary token.
         ids: id of each spelling.
     """
 
     path: Path
     pieces: tuple[str, ...]
-    types: Sequence[int]
+    types: Mapping[int, int]
     ids: dict[str, int]
 
     def of_type(self, *types: int) -> frozenset[int]:
         """The ids of one of the types."""
-        return frozenset(token_id for token_id, kind in enumerate(self.types) if kind in types)
+        return frozenset(token_id for token_id, kind in self.types.items() if kind in types)
 
 
 def read_gguf_vocabulary(metadata: Metadata) -> Vocabulary:
@@ -94,19 +103,12 @@ def _build_byte_level(metadata: Metadata, tokens: _Tokens) -> Vocabulary:
 def _build_sentence_piece(metadata: Metadata, tokens: _Tokens) -> Vocabulary:
     scores = metadata.numbers(_PREFIX + "scores")
     if len(scores) != len(tokens.pieces):
-        raise _mismatch(tokens, "scores", len(scores))
+        raise _mismatch(metadata, "scores", len(scores), len(tokens.pieces))
     unknown_id = min(tokens.of_type(_UNKNOWN), default=None)
     unknown_id = _token_id(metadata, tokens, "unknown_token_id", default=unknown_id)
-    merges = derive_merges(tokens.pieces, tokens.types, scores, tokens.ids, tokens.path)
-    backend = Backend(
-        models.BPE(
-            tokens.ids,
-            merges,
-            unk_token=None if unknown_id is None else tokens.pieces[unknown_id],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
+    unknown = None if unknown_id is None else tokens.pieces[unknown_id]
+    merges = _derive_merges(tokens, scores)
+    backend = Backend(models.BPE(tokens.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     adds_space = metadata.flag(_PREFIX + "add_space_prefix", default=True)
     steps: list[normalizers.Normalizer] = [normalizers.Replace(MARK, "")]
     if adds_space:
@@ -151,6 +153,7 @@ def _finish(
         adds_space=adds_space,
         notices=notices,
         max_ids=len(tokens.pieces),
+        hides_controls=alphabet is Alphabet.SENTENCE_PIECE,
     )
 
 
@@ -171,13 +174,19 @@ def _read_tokens(metadata: Metadata) -> _Tokens:
             f"{path}: the token {pieces[twice][:60]!r} has two ids, {twice} and {ids[pieces[twice]]}",
             hint=_CONVERT_AGAIN,
         )
-    types: Sequence[int] = [_NORMAL] * len(pieces)
-    if _PREFIX + "token_type" in metadata:
-        types = metadata.integers(_PREFIX + "token_type", minimum=0, maximum=255)
-    tokens = _Tokens(path, pieces, types, ids)
-    if len(types) != len(pieces):
-        raise _mismatch(tokens, "token types", len(types))
-    return tokens
+    return _Tokens(path, pieces, _read_types(metadata, ids), ids)
+
+
+def _read_types(metadata: Metadata, ids: Mapping[str, int]) -> Mapping[int, int]:
+    """The types of all tokens that are not ordinary ones."""
+    if _PREFIX + "token_type" not in metadata:
+        # An old file. What spells a byte in SentencePiece is one, and well-known control tokens are that.
+        bytes_ = {ids[piece]: _BYTE for piece in BYTE_PIECES if piece in ids}
+        return bytes_ | {ids[piece]: _CONTROL for piece in END_SPELLINGS if piece in ids}
+    types = metadata.integers(_PREFIX + "token_type", minimum=0, maximum=255)
+    if len(types) != len(ids):
+        raise _mismatch(metadata, "token types", len(types), len(ids))
+    return {token_id: kind for token_id, kind in enumerate(types) if kind != _NORMAL}
 
 
 def _read_merges(metadata: Metadata, tokens: _Tokens) -> list[tuple[str, str]]:
@@ -185,12 +194,12 @@ def _read_merges(metadata: Metadata, tokens: _Tokens) -> list[tuple[str, str]]:
     lines = metadata.strings(_PREFIX + "merges")
     # One pass in C over everything is several times faster than a split for each line.
     joined = "\n".join(lines)
-    if lines and not re.fullmatch(r"(?:[^ \n]+ [^ \n]+\n)*[^ \n]+ [^ \n]+", joined):
-        bad = next(line for line in lines if not re.fullmatch(r"[^ \n]+ [^ \n]+", line))
+    if not re.fullmatch(rf"(?:{_MERGE}\n)*+{_MERGE}|", joined):
+        bad = next(line for line in lines if not re.fullmatch(_MERGE, line))
         raise CorruptFile(
             f"{tokens.path}: the merge {bad[:60]!r} is not two tokens with a space between", hint=_CONVERT_AGAIN
         )
-    halves = joined.replace("\n", " ").split(" ") if lines else []
+    halves = joined.replace("\n", " ").split(" ") if joined else []
     merges = list(zip(halves[::2], halves[1::2], strict=True))
     forbidden = {
         (piece[:at], piece[at:])
@@ -201,9 +210,7 @@ def _read_merges(metadata: Metadata, tokens: _Tokens) -> list[tuple[str, str]]:
     return [merge for merge in merges if merge not in forbidden] if forbidden else merges
 
 
-def derive_merges(
-    pieces: Sequence[str], types: Sequence[int], scores: Sequence[float], ids: Mapping[str, int], path: Path
-) -> list[tuple[str, str]]:
+def _derive_merges(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
     """The merges of a SentencePiece vocabulary: each way to put an ordinary piece together, best score first.
 
     SentencePiece merges the neighbours whose union has the best score. Ways to the same piece have the same score;
@@ -213,10 +220,13 @@ def derive_merges(
     Raises:
         CorruptFile: the pieces are so long that trying every way to part them would take minutes.
     """
-    ordinary = [token_id for token_id, kind in enumerate(types) if kind == _NORMAL]
+    pieces, ids = tokens.pieces, tokens.ids
+    ordinary = [token_id for token_id in range(len(pieces)) if token_id not in tokens.types]
     num_splits = sum(len(pieces[token_id]) for token_id in ordinary)
     if num_splits > MAX_SPLITS:
-        raise CorruptFile(f"{path}: pieces of {num_splits:,} characters are more than the limit of {MAX_SPLITS:,}")
+        raise CorruptFile(
+            f"{tokens.path}: pieces of {num_splits:,} characters are more than the limit of {MAX_SPLITS:,}"
+        )
     ordinary.sort(key=scores.__getitem__, reverse=True)
     return [
         (left, right)
@@ -233,8 +243,8 @@ def _token_id(metadata: Metadata, tokens: _Tokens, key: str, default: int | None
     return metadata.integer(_PREFIX + key, minimum=0, maximum=len(tokens.pieces) - 1)
 
 
-def _mismatch(tokens: _Tokens, name: str, length: int) -> CorruptFile:
-    return CorruptFile(f"{tokens.path}: {length:,} {name} for {len(tokens.pieces):,} tokens", hint=_CONVERT_AGAIN)
+def _mismatch(metadata: Metadata, name: str, length: int, num_tokens: int) -> CorruptFile:
+    return CorruptFile(f"{metadata.path}: {length:,} {name} for {num_tokens:,} tokens", hint=_CONVERT_AGAIN)
 
 
 def _added(piece: str, *, special: bool) -> AddedToken:

@@ -33,7 +33,8 @@ class HFTokenizer:
             if len(spelling) < 2 or not set(MARK).isdisjoint(spelling):
                 raise _cannot_hide(spelling)
         self._escaper = Escaper(spellings)
-        self._refuse_reachable(spellings)
+        if not vocabulary.hides_controls:
+            self._refuse_reachable(spellings)
 
     def encode(self, text: str) -> Encoding:
         """Encode ``text``; control tokens spelled out in it become control ids."""

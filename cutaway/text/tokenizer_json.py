@@ -106,6 +106,7 @@ def read_folder_vocabulary(files: TokenizerFolder) -> Vocabulary:
         adds_space=_decoder_strips(files.tree.get("decoder")),
         notices=(),
         max_ids=_num_rows(files),
+        hides_controls=False,
     )
 
 

@@ -65,6 +65,8 @@ class Vocabulary:
         alphabet: the spelling of all others.
         bos_id, end_ids, adds_space, notices: as in the ``Tokenizer`` protocol.
         max_ids: ids at or above it are not used, since the model has no row for them.
+        hides_controls: ordinary text cannot become a control id, since merges were derived without those; otherwise it
+            has to be tried out.
     """
 
     backend: "Backend"
@@ -78,6 +80,7 @@ class Vocabulary:
     adds_space: bool
     notices: tuple[str, ...]
     max_ids: int
+    hides_controls: bool
 
 
 def gather_end_ids(named: Iterable[int], control_ids: Mapping[str, int]) -> tuple[int, ...]:
