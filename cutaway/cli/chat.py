@@ -5,6 +5,7 @@ import contextlib
 import json
 import secrets
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class Conversation:
             self._answer(text)
             return
         command, _, rest = text.partition(" ")
-        commands = {
+        commands: dict[str, Callable[[str], None]] = {
             "/system": self._system,
             "/reset": self._reset,
             "/model": self._model,

@@ -1,0 +1,60 @@
+"""An engine without a model: real scheduler, real text, and a runner that reads its own block store."""
+
+import time
+
+from cutaway.engine.core import EngineCore
+from cutaway.engine.prepare import Preparer
+from cutaway.executor.fake import FakeRunner
+from cutaway.executor.runner import Runner
+from cutaway.glass.receipt import ModelFacts
+from cutaway.glass.recorder import Recorder
+from cutaway.scheduler.plan import SchedulerLimits
+from cutaway.scheduler.scheduler import Scheduler
+from cutaway.text.fake import ByteTokenizer
+from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+
+VOCAB_SIZE = ByteTokenizer().vocab_size
+CONTEXT = 256
+LIMITS = SchedulerLimits(
+    block_size=4, num_blocks=200, max_step_tokens=16, max_running=8, max_waiting=100, max_length=CONTEXT
+)
+FACTS = ModelFacts(
+    name="fake",
+    architecture="fake",
+    quantization="none",
+    dtype="none",
+    kernels="fake",
+    num_threads=1,
+    vocab_size=VOCAB_SIZE,
+    hidden_size=1,
+    num_layers=1,
+    num_heads=1,
+    num_kv_heads=1,
+    head_dim=1,
+    context_length=CONTEXT,
+    embedding_storage="none",
+    block_size=LIMITS.block_size,
+    kv_bytes_per_token=8,
+    fingerprint="fake",
+    version="fake",
+)
+
+
+def make_core(runner: Runner | None = None, limits: SchedulerLimits = LIMITS) -> EngineCore:
+    """A core over a fake runner."""
+    tokenizer = ByteTokenizer()
+    runner = runner or FakeRunner(limits.block_size, VOCAB_SIZE)
+    return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(FACTS, tokenizer), time.perf_counter_ns)
+
+
+def make_preparer() -> Preparer:
+    """A preparer for a model without a chat template."""
+    return Preparer(ByteTokenizer(), None, CONTEXT, time.perf_counter_ns)
+
+
+def make_request(
+    request_id: str, text: str, max_tokens: int | None = 8, stop: tuple[str, ...] = ()
+) -> GenerationRequest:
+    """A greedy request with one message."""
+    messages = (Message(Role.USER, text),)
+    return GenerationRequest(request_id, messages, SamplingParams(temperature=0), max_tokens, stop, num_logprobs=2)
