@@ -101,9 +101,10 @@ def _build_byte_level(metadata: Metadata, tokens: _Tokens) -> Vocabulary:
 
 
 def _build_sentence_piece(metadata: Metadata, tokens: _Tokens) -> Vocabulary:
-    scores = metadata.numbers(_PREFIX + "scores")
+    scores: Sequence[float] = metadata.numbers(_PREFIX + "scores")
     if len(scores) != len(tokens.pieces):
         raise _mismatch(metadata, "scores", len(scores), len(tokens.pieces))
+    tokens, scores = _restore_runs_of_spaces(tokens, scores)
     unknown_id = min(tokens.of_type(_UNKNOWN), default=None)
     unknown_id = _token_id(metadata, tokens, "unknown_token_id", default=unknown_id)
     unknown = None if unknown_id is None else tokens.pieces[unknown_id]
@@ -208,6 +209,35 @@ def _read_merges(metadata: Metadata, tokens: _Tokens) -> list[tuple[str, str]]:
         if piece[:at] in tokens.ids and piece[at:] in tokens.ids
     }
     return [merge for merge in merges if merge not in forbidden] if forbidden else merges
+
+
+def _restore_runs_of_spaces(tokens: _Tokens, scores: Sequence[float]) -> tuple[_Tokens, Sequence[float]]:
+    """Spell runs of spaces as the model's authors did.
+
+    Gemma has pieces of two spaces and more. Converters write them as user-defined tokens of plain spaces, without a
+    score. They are ordinary pieces whose merges come before all others, shorter ones first.
+    """
+    runs = {token_id: SPACE_PIECE * len(tokens.pieces[token_id]) for token_id in _runs_of_spaces(tokens)}
+    if not runs:
+        return tokens, scores
+    best = max(scores)
+    restored = list(scores)
+    pieces = list(tokens.pieces)
+    ids = dict(tokens.ids)
+    for token_id, piece in runs.items():
+        del ids[pieces[token_id]]
+        ids[piece] = token_id
+        pieces[token_id] = piece
+        restored[token_id] = best + 1 + MAX_TOKEN_CHARS - len(piece)
+    types = {token_id: kind for token_id, kind in tokens.types.items() if token_id not in runs}
+    return _Tokens(tokens.path, tuple(pieces), types, ids), restored
+
+
+def _runs_of_spaces(tokens: _Tokens) -> Iterator[int]:
+    for token_id in tokens.of_type(_USER_DEFINED):
+        piece = tokens.pieces[token_id]
+        if len(piece) > 1 and not piece.strip(" ") and SPACE_PIECE * len(piece) not in tokens.ids:
+            yield token_id
 
 
 def _derive_merges(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
