@@ -16,7 +16,9 @@ def read_json(path: Path) -> tuple[dict[str, object], bytes]:
     """The JSON object in the file at ``path``, and its bytes. Errors as ``parse_json`` and ``map_file``."""
     with map_file(path) as mapped:
         if len(mapped) > MAX_JSON_BYTES:
-            raise CorruptFile(f"{path}: {len(mapped):,} bytes are more than the limit of {MAX_JSON_BYTES:,}")
+            raise CorruptFile(
+                f"{path}: {len(mapped):,} bytes are more than the limit of {MAX_JSON_BYTES:,}", hint=FETCH_AGAIN
+            )
         data = bytes(mapped)
     return parse_json(data, path), data
 

@@ -78,7 +78,9 @@ def parse_safetensors_header(buffer: bytes | mmap.mmap, path: Path) -> TensorFil
             hint="check what was downloaded",
         )
     if length > MAX_HEADER_BYTES:
-        raise CorruptFile(f"{path}: a header of {length:,} bytes is more than the limit of {MAX_HEADER_BYTES:,}")
+        raise CorruptFile(
+            f"{path}: a header of {length:,} bytes is more than the limit of {MAX_HEADER_BYTES:,}", hint=FETCH_AGAIN
+        )
     data_offset = 8 + length
     if data_offset > len(buffer):
         raise CorruptFile(
@@ -89,7 +91,9 @@ def parse_safetensors_header(buffer: bytes | mmap.mmap, path: Path) -> TensorFil
     table = parse_json(header, path)
     table.pop("__metadata__", None)
     if len(table) > MAX_TENSORS:
-        raise CorruptFile(f"{path}: {len(table):,} tensors are more than the limit of {MAX_TENSORS:,}")
+        raise CorruptFile(
+            f"{path}: {len(table):,} tensors are more than the limit of {MAX_TENSORS:,}", hint=FETCH_AGAIN
+        )
     tensors = [_read_tensor(path, name, entry, data_offset) for name, entry in table.items()]
     tensors.sort(key=lambda tensor: tensor.offset)
     check_extents(path, tensors, data_offset, len(buffer))
@@ -104,7 +108,9 @@ def parse_safetensors_header(buffer: bytes | mmap.mmap, path: Path) -> TensorFil
 
 def _read_tensor(path: Path, name: str, entry: object, data_offset: int) -> TensorInfo:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise CorruptFile(f"{path}: tensor {name!r} is not described by dtype, shape and data_offsets")
+        raise CorruptFile(
+            f"{path}: tensor {name!r} is not described by dtype, shape and data_offsets", hint=FETCH_AGAIN
+        )
     storage, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(storage, str) or storage not in _TYPE_BYTES:
         raise UnsupportedModel(
@@ -140,10 +146,12 @@ def _read_shards(folder: Path) -> tuple[TensorFile, ...]:
     for tensor_name, shard_name in weight_map.items():
         # A name that leads out of the folder must not make us open other files.
         if not isinstance(shard_name, str) or not _is_plain_name(shard_name):
-            raise CorruptFile(f"{path}: {shard_name!r:.80} is not the name of a file in the same folder")
+            raise CorruptFile(
+                f"{path}: {shard_name!r:.80} is not the name of a file in the same folder", hint=FETCH_AGAIN
+            )
         names.setdefault(shard_name, set()).add(tensor_name)
     if len(names) > MAX_SHARDS:
-        raise CorruptFile(f"{path}: {len(names):,} shards are more than the limit of {MAX_SHARDS:,}")
+        raise CorruptFile(f"{path}: {len(names):,} shards are more than the limit of {MAX_SHARDS:,}", hint=FETCH_AGAIN)
     return tuple(_read_shard(folder / name, names[name]) for name in sorted(names))
 
 

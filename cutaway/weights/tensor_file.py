@@ -88,7 +88,7 @@ def unreadable(path: Path, error: Exception) -> ModelError:
 
 
 def check_extents(path: Path, tensors: Sequence[TensorInfo], data_offset: int, file_bytes: int) -> None:
-    """Check that every tensor lies between ``data_offset`` and the end of the file, and that none share bytes.
+    """Check that every tensor, all of which begin at or after ``data_offset``, ends in the file, and none share bytes.
 
     Raises:
         CorruptFile: one does not; names it, its extent and the limit.
@@ -96,8 +96,9 @@ def check_extents(path: Path, tensors: Sequence[TensorInfo], data_offset: int, f
     end = data_offset
     last: TensorInfo | None = None
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
+        assert tensor.offset >= data_offset, "offsets in files count from the start of the data and are not negative"
         tensor_end = tensor.offset + tensor.num_bytes
-        if tensor.offset < data_offset or tensor_end > file_bytes:
+        if tensor_end > file_bytes:
             raise CorruptFile(
                 f"{path}: tensor {tensor.name!r} takes bytes {tensor.offset:,} to {tensor_end:,}, "
                 f"but the file's data are bytes {data_offset:,} to {file_bytes:,}",

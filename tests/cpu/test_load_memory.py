@@ -29,8 +29,8 @@ loaded = {}
 for name in source:
     loaded[name] = torch.empty(source.shape(name), dtype=torch.bfloat16)
     source.read_into(name, loaded[name])
-resident, peak = status("VmRSS") - before, status("VmHWM") - before
 source.close()
+resident, peak = status("VmRSS") - before, status("VmHWM") - before
 print(resident, peak, sum(tensor.nbytes for tensor in loaded.values()) // 1024)
 """
 

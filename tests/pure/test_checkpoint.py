@@ -132,6 +132,13 @@ def test_a_bad_config_is_refused(tmp_path: Path, config: object, word: str) -> N
     assert word in error.value.message
 
 
+def test_a_config_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "tiny")
+    monkeypatch.setattr("cutaway.weights.json_file.MAX_JSON_BYTES", 20)
+    with pytest.raises(CorruptFile, match=r"config\.json: .* bytes are more than the limit of 20"):
+        open_checkpoint(folder)
+
+
 def test_weights_quantized_for_other_engines_are_refused_by_method(tmp_path: Path) -> None:
     config = {**CONFIG, "quantization_config": {"quant_method": "gptq", "bits": 4}}
     with pytest.raises(UnsupportedModel, match="'gptq'"):

@@ -181,6 +181,13 @@ def test_counts_of_more_than_the_file_can_hold_are_refused(index: int) -> None:
     refused(with_field(fields, index, struct.pack("<Q", 60_000)), "60,000", "the file ends at byte")
 
 
+def test_a_header_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutaway.weights.gguf_header.MAX_HEADER_BYTES", 200)
+    assert "a" in parse_gguf_header(gguf_bytes({"a": Value(STRING, "x" * 100)}), PATH).metadata
+    refused(gguf_bytes({"a": Value(STRING, "x" * 200)}), "header is larger than the limit of 200 bytes")
+    refused(gguf_bytes({"a": Value(ARRAY, ["x" * 200])}), "header is larger than the limit of 200 bytes")
+
+
 @pytest.mark.parametrize("length", [2**24, 2**40, 2**63, 2**64 - 1])
 def test_an_array_of_more_than_the_file_can_hold_is_refused(length: int) -> None:
     for element_type in (STRING, ARRAY, 0, 12):

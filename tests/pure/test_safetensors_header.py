@@ -32,6 +32,7 @@ def refused(data: bytes, *words: str, kind: type[CutawayError] = CorruptFile) ->
         parse_safetensors_header(data, PATH)
     for word in ("model.safetensors", *words):
         assert word in error.value.message
+    assert error.value.hint
 
 
 def entry(dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8)) -> bytes:
