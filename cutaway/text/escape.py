@@ -33,7 +33,7 @@ class Escaper:
         assert all(len(spelling) > 1 and set(MARK).isdisjoint(spelling) for spelling in self._spellings)
         self._sorted = sorted(self._spellings)
         self._sorted_reversed = sorted(spelling[::-1] for spelling in self._spellings)
-        self._joined = MARK.join(self._sorted)
+        self._insides = MARK[1].join(spelling[1:-1] for spelling in self._sorted)
         self._max_chars = max(map(len, self._spellings), default=0)
         sizes: dict[str, set[int]] = {}
         for spelling in self._spellings:
@@ -72,7 +72,7 @@ class Escaper:
         cuts = {end for end in {last, len(text)} if self._begins_at_end(text[:end])}
         cuts |= {start for start in {0, first} if self._ends_at_start(text[start:])}
         core = text.strip() or text
-        if len(core) < self._max_chars and core in self._joined:
+        if len(core) < self._max_chars and core in self._insides:
             cuts.add(first)
         return cuts
 
