@@ -109,7 +109,9 @@ def _build_sentence_piece(metadata: Metadata, tokens: _Tokens) -> Vocabulary:
     unknown_id = _token_id(metadata, tokens, "unknown_token_id", default=unknown_id)
     unknown = None if unknown_id is None else tokens.pieces[unknown_id]
     merges = _derive_merges(tokens, scores)
-    backend = Backend(models.BPE(tokens.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    with contained(CorruptFile(f"{tokens.path}: not a vocabulary that can be used", hint=_CONVERT_AGAIN)):
+        model = models.BPE(tokens.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    backend = Backend(model)
     adds_space = metadata.flag(_PREFIX + "add_space_prefix", default=True)
     steps: list[normalizers.Normalizer] = [normalizers.Replace(MARK, "")]
     if adds_space:
@@ -195,7 +197,7 @@ def _read_merges(metadata: Metadata, tokens: _Tokens) -> list[tuple[str, str]]:
     lines = metadata.strings(_PREFIX + "merges")
     # One pass in C over everything is several times faster than a split for each line.
     joined = "\n".join(lines)
-    if not re.fullmatch(rf"(?:{_MERGE}\n)*+{_MERGE}|", joined):
+    if lines and not (re.fullmatch(rf"(?:{_MERGE}\n)*+{_MERGE}", joined) and joined.count("\n") == len(lines) - 1):
         bad = next(line for line in lines if not re.fullmatch(_MERGE, line))
         raise CorruptFile(
             f"{tokens.path}: the merge {bad[:60]!r} is not two tokens with a space between", hint=_CONVERT_AGAIN

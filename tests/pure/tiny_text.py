@@ -53,7 +53,7 @@ def byte_level_metadata(**changes: object) -> Metadata:
 
 def sentence_piece_metadata(**changes: object) -> Metadata:
     """A SentencePiece vocabulary with byte fallback and a space in front of texts; ``changes`` as above."""
-    words = ["▁", *"thelomain", "▁t", "he", "▁the", "ll", "om", "at", "omat", "tomat", "tomato", "▁tomato", "▁▁"]
+    words = ["▁", *"thelomain", "▁t", "he", "▁the", "ll", "om", "at", "omat", "tomat", "tomato", "▁tomato"]
     words = list(dict.fromkeys(words))
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     tokens = ["<unk>", *CONTROL, *bytes_, *words, *ADDED]
