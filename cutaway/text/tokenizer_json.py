@@ -26,7 +26,6 @@ MAX_REPLACEMENT_CHARS = 256
 _FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
 _GENERATION_FILE = "generation_config.json"
-_MODELS = ("BPE", "Unigram")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +126,15 @@ def _check_tree(files: TokenizerFolder) -> Alphabet:
     """Refuse what is not known or not safe, before anything is built from it."""
     tree = files.tree
     model = tree.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") not in _MODELS:
-        kind = model.get("type") if isinstance(model, dict) else None
-        raise UnsupportedModel(f"{files.path}: vocabularies of kind {kind!r} are not known; BPE and Unigram are")
+    kind = model.get("type", "BPE") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or kind != "BPE":
+        raise UnsupportedModel(f"{files.path}: the vocabulary is of kind {kind!r}; only BPE is known")
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         raise UnsupportedModel(f"{files.path}: vocabularies that mark parts of words are not known")
     kinds = set()
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         for node in _walk(tree.get(part)):
-            kinds.add(node.get("type"))
+            kinds.add(str(node.get("type")))
             _check_node(files, node)
     if "ByteLevel" in kinds:
         return Alphabet.BYTE_LEVEL
