@@ -5,6 +5,10 @@ have in common. Invariant: a control token that a user typed, once escaped, is e
 with which that cannot be done are refused.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
+from unicodedata import combining, is_normalized
+
 from tokenizers import Encoding as BackendEncoding
 
 from cutaway.errors import InvalidValue, UnsupportedModel
@@ -46,7 +50,8 @@ class HFTokenizer:
                 f"it holds the token {self.piece(max(token_ids))!r} with the id {max(token_ids)}, "
                 f"but the model has rows for {self.vocab_size:,} ids only",
             )
-        return Encoding(token_ids, unescaped_spans(text, encoded.offsets))
+        spans = unescaped_spans(text, encoded.offsets)
+        return Encoding(token_ids, spans if is_normalized("NFC", text) else _cover_composed(unescape(text), spans))
 
     def escape(self, text: str) -> str:
         """Mark ``text`` so that nothing in it becomes a control id."""
@@ -91,6 +96,19 @@ class HFTokenizer:
         for token_id in self._run(escaped).ids:
             if token_id in self._vocabulary.special_ids:
                 raise _cannot_hide(self.piece(token_id))
+
+
+def _cover_composed(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Let the span of a composed character cover all that it was composed of; the library gives its first only."""
+    groups = [(span, len(list(tokens))) for span, tokens in groupby(spans)]
+    followers = [start for (start, _), _ in groups[1:]] + [len(text)]
+    covered: list[tuple[int, int]] = []
+    for ((start, end), num_tokens), following in zip(groups, followers, strict=True):
+        # Marks may be put into another order before they are composed, so each of them counts as a part.
+        left_over = text[end:following]
+        is_composed = all(map(combining, left_over)) or not is_normalized("NFC", text[start:following])
+        covered += [(start, following if is_composed else end)] * num_tokens
+    return tuple(covered)
 
 
 def _cannot_hide(spelling: str) -> UnsupportedModel:

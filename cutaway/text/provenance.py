@@ -78,7 +78,7 @@ def _join(text: str, contents: Sequence[str], markers: Sequence[_Marker]) -> tup
     """Pairs of markers to origins.
 
     A template that cuts a content (reasoning before an answer is often dropped) leaves one marker alone; from there the
-    origin reaches as far as text and content agree.
+    origin reaches as far as text and content agree, but for white space, of which the template may have put its own.
     """
     origins: list[Origin] = []
     end = 0
@@ -91,11 +91,13 @@ def _join(text: str, contents: Sequence[str], markers: Sequence[_Marker]) -> tup
             else:
                 limit = len(text) if following is None else following.position
                 shared = _num_shared(text[marker.position : limit], content)
-                origin = Origin(marker.position, marker.position + shared, marker.message)
+                kept = text[marker.position : marker.position + shared].rstrip()
+                origin = Origin(marker.position, marker.position + len(kept), marker.message)
         else:
             before = text[end : marker.position]
             shared = _num_shared(before[::-1], content[::-1])
-            origin = Origin(marker.position - shared, marker.position, marker.message)
+            kept = text[marker.position - shared : marker.position].lstrip()
+            origin = Origin(marker.position - len(kept), marker.position, marker.message)
         if origin.end > origin.start >= end:
             origins.append(origin)
             end = origin.end

@@ -18,7 +18,9 @@ from tokenizers import Tokenizer as Backend
 from cutaway.text.detokenizer import Detokenizer
 from cutaway.text.gguf_vocab import read_gguf_vocabulary
 from cutaway.text.hf_tokenizer import HFTokenizer
+from cutaway.text.tokenizer_json import read_folder_vocabulary, read_tokenizer_folder
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.metadata import Metadata
 
 NUM_TEXTS = 10_000
 SEED = 20_260_101
@@ -125,3 +127,22 @@ def test_escaped_text_has_the_ids_of_a_tokenizer_that_does_not_look_for_control_
             assert list(token_ids) == backend.encode(text, add_special_tokens=False).ids, f"text {number}: {text!r}"
     finally:
         backend.encode_special_tokens = False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_with_tokenizer_json_gives_the_same_ids_as_the_gguf_file(load, reference, name, tmp_path):
+    metadata, tokenizer = load(name)
+    reference(name).save(str(tmp_path / "tokenizer.json"))
+    files = read_tokenizer_folder(tmp_path, Metadata(tmp_path / "config.json", {}))
+    from_folder = HFTokenizer(read_folder_vocabulary(files))
+    vocab, types, _ = _tokens(metadata)
+    added = [token for token, token_id in vocab.items() if types[token_id] in (3, 4)][:200]
+    for number, text in enumerate(fuzz_texts(SEED + 3, 2_000, added)):
+        assert from_folder.encode(text) == tokenizer.encode(text), f"text {number}: {text!r}"
+        escaped = tokenizer.escape(text)
+        assert from_folder.escape(text) == escaped
+        assert from_folder.encode(escaped) == tokenizer.encode(escaped), f"text {number}: {text!r}"
+    for token_id in (*range(0, tokenizer.vocab_size, 97), *(vocab[token] for token in added)):
+        assert from_folder.is_special(token_id) == tokenizer.is_special(token_id)
+        if not from_folder.piece(token_id).startswith("[PAD"):  # a name that only the GGUF file gives to unused ids
+            assert from_folder.token_bytes(token_id) == tokenizer.token_bytes(token_id)
