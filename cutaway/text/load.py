@@ -15,6 +15,8 @@ from cutaway.text.tokenizer_json import TokenizerFolder, read_folder_vocabulary,
 from cutaway.weights.checkpoint import Checkpoint
 from cutaway.weights.metadata import Metadata
 
+MAX_SOURCE_BYTES = 4 * MAX_SOURCE_CHARS
+
 _TEMPLATE_FILE = "chat_template.jinja"
 _NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 _GGUF_KEYS = {
@@ -29,9 +31,10 @@ def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
     """Build what turns messages into ids; without a chat template, the model only continues text.
 
     Raises:
+        ModelError: a file cannot be read.
         CorruptFile: the files are malformed or contradict each other.
         UnsupportedModel: a kind of vocabulary that is not known.
-        TemplateError: the template is too long.
+        TemplateError: the template is too long, or the process that renders it cannot be started.
     """
     if checkpoint.format == "gguf":
         return _load_gguf(checkpoint.metadata)
@@ -72,9 +75,12 @@ def _read_template(folder: Path, files: TokenizerFolder) -> str | None:
 def _read_bounded(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            # A byte more than the most that MAX_SOURCE_CHARS can take; ChatTemplate refuses what is longer.
-            return file.read(4 * MAX_SOURCE_CHARS + 1).decode()
+            data = file.read(MAX_SOURCE_BYTES + 1)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > MAX_SOURCE_BYTES:
+        raise CorruptFile(f"{path}: the chat template is longer than the limit of {MAX_SOURCE_BYTES:,} bytes")
+    try:
+        return data.decode()
     except UnicodeDecodeError:
         raise CorruptFile(f"{path}: not UTF-8 text") from None
