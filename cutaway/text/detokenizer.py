@@ -15,12 +15,15 @@ class Detokenizer:
 
     Args:
         tokenizer: of the model that writes the answer.
+        previous_id: the token in front of the answer. Behind a control token, or none, a text begins, to which some
+            tokenizers add a space; behind anything else a space is the model's own.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, previous_id: int | None = None) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._drops_space = tokenizer.adds_space
+        begins = previous_id is None or tokenizer.is_special(previous_id)
+        self._drops_space = tokenizer.adds_space and begins
 
     @property
     def held(self) -> bytes:

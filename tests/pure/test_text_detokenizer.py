@@ -67,6 +67,13 @@ def test_the_space_that_encoding_adds_is_taken_away_once():
         assert "".join(decode(tokenizer, tokenizer.encode(text).token_ids)) == text
 
 
+def test_the_space_between_a_prompt_and_what_continues_it_stays():
+    tokenizer = tiny_text.sentence_piece()
+    prompt, answer = tokenizer.encode("the").token_ids, tokenizer.encode("tomato").token_ids
+    assert Detokenizer(tokenizer, previous_id=prompt[-1]).push(answer[0]) == " tomato"
+    assert Detokenizer(tokenizer, previous_id=tokenizer.bos_id).push(answer[0]) == "tomato"
+
+
 def test_a_space_that_nobody_added_stays():
     for tokenizer in (tiny_text.sentence_piece(add_space_prefix=False), tiny_text.byte_level()):
         assert not tokenizer.adds_space
