@@ -70,8 +70,8 @@ def test_the_space_that_encoding_adds_is_taken_away_once():
 def test_the_space_between_a_prompt_and_what_continues_it_stays():
     tokenizer = tiny_text.sentence_piece()
     prompt, answer = tokenizer.encode("the").token_ids, tokenizer.encode("tomato").token_ids
-    assert Detokenizer(tokenizer, previous_id=prompt[-1]).push(answer[0]) == " tomato"
-    assert Detokenizer(tokenizer, previous_id=tokenizer.bos_id).push(answer[0]) == "tomato"
+    for previous_id, text in ((prompt[-1], " tomato"), (tokenizer.bos_id, "tomato")):
+        assert "".join(map(Detokenizer(tokenizer, previous_id).push, answer)) == text
 
 
 def test_a_space_that_nobody_added_stays():
