@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 
 from cutaway.executor.sequence import Sequence
-from cutaway.layers.batch import RowSpan, TokenBatch
+from cutaway.kernels.reference import RowSpan
+from cutaway.layers.batch import TokenBatch
 from cutaway.scheduler.plan import StepPlan
 
 

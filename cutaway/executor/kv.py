@@ -1,7 +1,7 @@
 """The cache's memory: keys and values of every layer, addressed by slot.
 
 A slot is ``block * block_size + offset``. Memory is reserved at once and touched only when it is written, so an
-unused part of the cache costs address space, not RAM.
+unused part of the cache costs address space, not RAM; until then it reads as zeros.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,6 @@ def allocate_kv(shape: KVShape, num_slots: int) -> tuple[LayerCache, ...]:
     """Reserve the cache: one ``LayerCache`` a layer."""
     size = (num_slots, shape.num_kv_heads, shape.head_dim)
     return tuple(
-        LayerCache(torch.empty(size, dtype=shape.dtype), torch.empty(size, dtype=shape.dtype))
+        LayerCache(torch.zeros(size, dtype=shape.dtype), torch.zeros(size, dtype=shape.dtype))
         for _ in range(shape.num_layers)
     )

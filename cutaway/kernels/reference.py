@@ -1,14 +1,16 @@
 """The readable kernels, in torch: the ground truth that every faster kernel is tested against.
 
-Invariant: **a row's result depends on that row alone**, bit for bit, however many rows come with it. BLAS libraries
-choose another summation order for another number of rows, so every matrix product here has one fixed shape: rows are
-taken in tiles of a constant height, the last one padded with zeros, and attention reads keys in chunks of a constant
-length. (The effect and this cure: Thinking Machines, "Defeating Nondeterminism in LLM Inference", 2025.)
+Invariant: **a row's result depends on that row alone**, bit for bit, however many rows come with it. Libraries choose
+another order of summation for another number of rows, so every product here has one fixed shape: rows are taken in
+tiles of a constant height, the last one padded, and attention is shown keys in whole chunks from a multiple of their
+length on. (The effect and this cure: Thinking Machines, "Defeating Nondeterminism in LLM Inference", 2025.)
 
 Tensors are contiguous and on the CPU. ``dtype`` is float32 or bfloat16; sums inside norms and attention are float32.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
@@ -17,9 +19,51 @@ from torch import Tensor
 # Rows in one matrix product. On bfloat16 hardware 16 rows cost what one row costs; float32 pays for each row.
 LINEAR_TILE_ROWS = {torch.bfloat16: 16, torch.float32: 2}
 
-# Query tokens and keys in one attention product.
-ATTENTION_TILE_TOKENS = 8
-ATTENTION_CHUNK_TOKENS = 256
+# Queries in one attention call, and the multiple of keys that it gets: torch's kernel sums up keys in chunks of 512.
+ATTENTION_TILE_ROWS = 16
+ATTENTION_CHUNK_KEYS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """The rows of one request in a flat batch.
+
+    Attributes:
+        first_row: index of its first row.
+        num_rows: number of its rows, which are consecutive positions.
+        start: position of the first row.
+        slots: [start + num_rows] int64, where each position of the request lies in the cache.
+    """
+
+    first_row: int
+    num_rows: int
+    start: int
+    slots: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """Consecutive rows of one request that attend together.
+
+    Attributes:
+        first_row, num_rows: which rows of the batch.
+        first_key, end_key: which of the request's keys they are shown, in whole chunks.
+        mask: [tile rows, keys], 0 where a row sees a key, else -inf.
+    """
+
+    first_row: int
+    num_rows: int
+    first_key: int
+    end_key: int
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpan:
+    """The tiles of one request, and the slots of its keys, padded to whole chunks."""
+
+    slots: Tensor
+    tiles: tuple[AttentionTile, ...]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -39,19 +83,22 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
     """
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps) * weight).to(x.dtype)
+    return F.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn ``x`` [tokens, heads, head_dim] by the angles of its positions; ``cos`` and ``sin`` [tokens, head_dim / 2].
+    """Turn ``x`` [rows, heads, head_dim] by the angles of its positions.
 
-    The two halves of a head rotate together, as in Hugging Face checkpoints. Source: Su et al., "RoFormer:
-    Enhanced Transformer with Rotary Position Embedding", 2021, section 3.4.2.
+    The two halves of a head rotate together, as in Hugging Face checkpoints: (a, b) becomes
+    (a cos - b sin, b cos + a sin). Source: Su et al., "RoFormer", 2021, section 3.4.2.
+
+    Args:
+        x: heads of all rows.
+        cos: [rows, 1, head_dim], the same in both halves.
+        sin: [rows, 1, head_dim], negative in the first half.
     """
-    first, second = x.float().chunk(2, dim=-1)
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # [tokens, 1, head_dim / 2]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    wide = x.float()
+    return (wide * cos + wide.roll(x.shape[-1] // 2, dims=-1) * sin).to(x.dtype)
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -71,98 +118,71 @@ def write_kv(cache: Tensor, slots: Tensor, values: Tensor) -> None:
     cache.index_copy_(0, slots, values)
 
 
-def paged_attention(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slots: Tensor,
-    start: int,
-    scale: float,
-    window: int | None,
+def attend(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, spans: Sequence[AttentionSpan], scale: float
 ) -> Tensor:
-    """Attend from consecutive tokens of one request to everything before them, themselves included.
-
-    Tiles of queries meet chunks of keys; a running maximum and sum join the chunks (Dao et al., "FlashAttention",
-    2022, algorithm 1). Chunks start at multiples of their length whatever the query is, so the order of summation
-    for a token is the same in a prompt read whole, in pieces, or one token at a time.
+    """Attend from the rows of a batch to everything that they see of their own requests.
 
     Args:
-        query: [tokens, heads, head_dim], the tokens at positions ``start``, ``start + 1`` …
-        key_cache: [num_slots, kv_heads, head_dim].
+        query: [rows, heads, head_dim], rotated.
+        key_cache: [num_slots, kv_heads, head_dim]; every slot that a span names holds finite numbers.
         value_cache: same shape.
-        slots: [start + tokens], the slot of each position of the request.
-        start: position of the first query token.
+        spans: what each row sees; together they cover all rows in order.
         scale: factor of the dot products.
-        window: a token sees the last ``window`` positions, itself included; ``None`` for all.
 
     Returns:
-        [tokens, heads * head_dim]
+        [rows, heads * head_dim]
     """
-    num_tokens, num_heads, head_dim = query.shape
-    num_kv_heads = key_cache.shape[1]
-    group = num_heads // num_kv_heads  # query heads that share a KV head; they stand beside each other
-    tile = ATTENTION_TILE_TOKENS
-    padded = F.pad(query.float() * scale, (0, 0, 0, 0, 0, -num_tokens % tile))
-    tiles = padded.view(-1, tile, num_kv_heads, group, head_dim).transpose(1, 2)
-    chunks = _Chunks(key_cache, value_cache, slots)
-    outputs = [
-        _attend(rows.reshape(num_kv_heads, tile * group, head_dim), start + index * tile, chunks, window)
-        for index, rows in enumerate(tiles)
-    ]
-    joined = torch.stack(outputs).view(-1, num_kv_heads, tile, group, head_dim).transpose(1, 2)
-    return joined.reshape(-1, num_heads * head_dim)[:num_tokens].to(query.dtype)
+    outputs = []
+    for span in spans:
+        keys = key_cache.index_select(0, span.slots).transpose(0, 1)  # [kv_heads, keys, head_dim]
+        values = value_cache.index_select(0, span.slots).transpose(0, 1)
+        for tile in span.tiles:
+            rows = query[tile.first_row : tile.first_row + tile.num_rows]
+            rows = F.pad(rows, (0, 0, 0, 0, 0, ATTENTION_TILE_ROWS - tile.num_rows))
+            attended = F.scaled_dot_product_attention(
+                rows.transpose(0, 1).unsqueeze(0),
+                keys[:, tile.first_key : tile.end_key].unsqueeze(0),
+                values[:, tile.first_key : tile.end_key].unsqueeze(0),
+                attn_mask=tile.mask,
+                scale=scale,
+                enable_gqa=True,
+            )
+            outputs.append(attended.squeeze(0).transpose(0, 1)[: tile.num_rows])
+    return torch.cat(outputs).flatten(1)
 
 
-class _Chunks:
-    """The keys and values of one request, gathered from the cache chunk by chunk, each chunk once."""
-
-    def __init__(self, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
-        self.key_cache, self.value_cache, self.slots = key_cache, value_cache, slots
-        self.num_known = slots.shape[0]
-        self.read: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
-        """Keys [kv_heads, head_dim, chunk] and values [kv_heads, chunk, head_dim] in float32, padded with zeros."""
-        if chunk not in self.read:
-            slots = self.slots[chunk * ATTENTION_CHUNK_TOKENS : (chunk + 1) * ATTENTION_CHUNK_TOKENS]
-            padding = (0, 0, 0, 0, 0, ATTENTION_CHUNK_TOKENS - slots.shape[0])
-            keys = F.pad(self.key_cache.index_select(0, slots).float(), padding)
-            values = F.pad(self.value_cache.index_select(0, slots).float(), padding)
-            self.read[chunk] = keys.permute(1, 2, 0).contiguous(), values.transpose(0, 1).contiguous()
-        return self.read[chunk]
-
-
-def _attend(query: Tensor, first: int, chunks: _Chunks, window: int | None) -> Tensor:
-    """Attend from one tile of tokens, the first at position ``first``.
+def plan_attention(spans: Sequence[RowSpan], window: int | None, dtype: torch.dtype) -> tuple[AttentionSpan, ...]:
+    """Cut the rows of a batch into tiles, and say what each tile sees; once a step for all layers with one window.
 
     Args:
-        query: [kv_heads, tile * group, head_dim], scaled.
-        first: position of the tile's first token.
-        chunks: keys and values of the request.
-        window: as in ``paged_attention``.
-
-    Returns:
-        the shape of ``query``.
+        spans: the rows of each request.
+        window: a row sees the last ``window`` positions, its own included; ``None`` for all.
+        dtype: of queries and cache.
     """
-    num_rows = query.shape[1]
-    tile, length = ATTENTION_TILE_TOKENS, ATTENTION_CHUNK_TOKENS
-    positions = torch.arange(first, first + tile).repeat_interleave(num_rows // tile).unsqueeze(1)
-    last = min(first + tile, chunks.num_known) - 1
-    oldest = 0 if window is None else max(0, first - window + 1)
-    best = query.new_full((query.shape[0], num_rows, 1), torch.finfo(torch.float32).min)
-    total = torch.zeros_like(best)
-    output = torch.zeros_like(query)
-    for chunk in range(oldest // length, last // length + 1):
-        keys, values = chunks[chunk]
-        seen = torch.arange(chunk * length, (chunk + 1) * length)
-        hidden = seen > positions
-        if window is not None:
-            hidden |= seen <= positions - window
-        scores = torch.bmm(query, keys).masked_fill_(hidden, -math.inf)  # [kv_heads, tile * group, chunk]
-        highest = torch.maximum(best, scores.amax(dim=-1, keepdim=True))
-        weights = torch.exp(scores - highest)
-        shrink = torch.exp(best - highest)
-        total = total * shrink + weights.sum(dim=-1, keepdim=True)
-        output = output * shrink + torch.bmm(weights, values)
-        best = highest
-    return output / total
+    planned = []
+    for span in spans:
+        padding = -span.slots.shape[0] % ATTENTION_CHUNK_KEYS
+        # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
+        slots = torch.cat((span.slots, span.slots[:1].expand(padding)))
+        tiles = []
+        for offset in range(0, span.num_rows, ATTENTION_TILE_ROWS):
+            num_rows = min(ATTENTION_TILE_ROWS, span.num_rows - offset)
+            first = span.start + offset
+            oldest = 0 if window is None else max(0, first - window + 1)
+            first_key = oldest - oldest % ATTENTION_CHUNK_KEYS
+            end_key = first + num_rows + -(first + num_rows) % ATTENTION_CHUNK_KEYS
+            mask = _mask(first, first_key, end_key, window, dtype)
+            tiles.append(AttentionTile(span.first_row + offset, num_rows, first_key, end_key, mask))
+        planned.append(AttentionSpan(slots, tuple(tiles)))
+    return tuple(planned)
+
+
+def _mask(first: int, first_key: int, end_key: int, window: int | None, dtype: torch.dtype) -> Tensor:
+    """What a tile sees: 0 for a visible key, -inf for a hidden one; [tile rows, keys]."""
+    positions = torch.arange(first, first + ATTENTION_TILE_ROWS).unsqueeze(1)
+    keys = torch.arange(first_key, end_key)
+    hidden = keys > positions
+    if window is not None:
+        hidden |= keys <= positions - window
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -math.inf)

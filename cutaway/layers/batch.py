@@ -4,22 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class RowSpan:
-    """The rows of one request in a flat batch.
-
-    Attributes:
-        first_row: index of its first row.
-        num_rows: number of its rows, which are consecutive positions.
-        start: position of the first row.
-        slots: [start + num_rows] int64, where each position of the request lies in the cache.
-    """
-
-    first_row: int
-    num_rows: int
-    start: int
-    slots: Tensor
+from cutaway.kernels.reference import AttentionSpan, RowSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +30,19 @@ class LayerCache:
 
     key: Tensor
     value: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LayerContext:
+    """What all layers of one kind share in a step.
+
+    Attributes:
+        slots: [rows] int64, where each row's key and value go.
+        cos, sin: the angles of the rows' positions, as ``kernels.rotate`` takes them.
+        spans: what each row sees, as ``kernels.attend`` takes it.
+    """
+
+    slots: Tensor
+    cos: Tensor
+    sin: Tensor
+    spans: tuple[AttentionSpan, ...]

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from cutaway.layers.attention import SelfAttention
-from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.layers.batch import LayerCache, LayerContext
 from cutaway.layers.linear import RMSNorm
 from cutaway.layers.mlp import GatedMLP
 
@@ -18,8 +18,8 @@ class PreNormLayer(nn.Module):
         self.mlp_norm = mlp_norm
         self.mlp = mlp
 
-    def forward(self, x: Tensor, batch: TokenBatch, angles: tuple[Tensor, Tensor], cache: LayerCache) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext, cache: LayerCache) -> Tensor:
         """[rows, hidden] to the same shape."""
-        attended: Tensor = x + self.attention(self.attention_norm(x), batch, angles, cache)
+        attended: Tensor = x + self.attention(self.attention_norm(x), context, cache)
         mixed: Tensor = attended + self.mlp(self.mlp_norm(attended))
         return mixed

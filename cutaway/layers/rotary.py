@@ -68,6 +68,7 @@ class Rotary(nn.Module):
         self.frequencies = frequencies
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """[rows] to twice [rows, head_dim / 2], float32."""
-        angles = positions.float().unsqueeze(1) * self.frequencies
-        return angles.cos(), angles.sin()
+        """[rows] to cosine and sine as ``kernels.rotate`` takes them, float32 [rows, 1, head_dim] each."""
+        angles = (positions.float().unsqueeze(1) * self.frequencies).unsqueeze(1)  # [rows, 1, head_dim / 2]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)

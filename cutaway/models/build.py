@@ -66,7 +66,6 @@ def load_attention(
         config.num_kv_heads,
         config.head_dim,
         config.attention_scale,
-        config.layers[layer].window,
         query_norm,
         key_norm,
     )

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.kernels.reference import plan_attention
+from cutaway.layers.batch import LayerCache, LayerContext, TokenBatch
 from cutaway.layers.linear import Embedding, Linear, RMSNorm
 from cutaway.layers.rotary import Rotary
-from cutaway.models.config import ModelConfig
+from cutaway.models.config import LayerConfig, ModelConfig
 
 
 class Decoder(nn.Module):
@@ -17,7 +18,7 @@ class Decoder(nn.Module):
         config: its numbers.
         embed: token ids to vectors.
         rotaries: one for each entry of ``config.ropes``.
-        layers: modules called as ``layer(x, batch, angles, cache)``, one for each entry of ``config.layers``.
+        layers: modules called as ``layer(x, context, cache)``, one for each entry of ``config.layers``.
         norm: applied after the last layer.
         head: hidden to logits.
     """
@@ -41,10 +42,10 @@ class Decoder(nn.Module):
 
     def forward(self, batch: TokenBatch, caches: Sequence[LayerCache]) -> Tensor:
         """Hidden states after the last norm, [rows, hidden]; stores keys and values of all rows in ``caches``."""
-        angles = [rotary(batch.positions) for rotary in self.rotaries]
+        contexts = {kind: self._context(kind, batch) for kind in dict.fromkeys(self.config.layers)}
         x: Tensor = self.embed(batch.token_ids)
-        for layer, layer_config, cache in zip(self.layers, self.config.layers, caches, strict=True):
-            x = layer(x, batch, angles[layer_config.rope], cache)
+        for layer, kind, cache in zip(self.layers, self.config.layers, caches, strict=True):
+            x = layer(x, contexts[kind], cache)
         hidden: Tensor = self.norm(x)
         return hidden
 
@@ -52,3 +53,9 @@ class Decoder(nn.Module):
         """Scores of every token, float32 [rows, vocab], from hidden states [rows, hidden]."""
         logits: Tensor = self.head(hidden)
         return logits.float()
+
+    def _context(self, kind: LayerConfig, batch: TokenBatch) -> LayerContext:
+        """What the layers of a kind share in this step."""
+        cos, sin = self.rotaries[kind.rope](batch.positions)
+        spans = plan_attention(batch.spans, kind.window, self.embed.weight.dtype)
+        return LayerContext(batch.slots, cos, sin, spans)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cutaway.kernels import reference as kernels
 from cutaway.layers.attention import SelfAttention
-from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.layers.batch import LayerCache, LayerContext
 from cutaway.layers.linear import RMSNorm
 from cutaway.layers.mlp import GatedMLP
 from cutaway.layers.rotary import RopeConfig
@@ -118,9 +118,9 @@ class SandwichNormLayer(nn.Module):
         self.mlp = mlp
         self.mlp_post_norm = mlp_post_norm
 
-    def forward(self, x: Tensor, batch: TokenBatch, angles: tuple[Tensor, Tensor], cache: LayerCache) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext, cache: LayerCache) -> Tensor:
         """[rows, hidden] to the same shape."""
-        attended: Tensor = x + self.attention_post_norm(self.attention(self.attention_norm(x), batch, angles, cache))
+        attended: Tensor = x + self.attention_post_norm(self.attention(self.attention_norm(x), context, cache))
         mixed: Tensor = attended + self.mlp_post_norm(self.mlp(self.mlp_norm(attended)))
         return mixed
 

@@ -20,7 +20,8 @@ from transformers import (
 )
 
 from cutaway.executor.kv import KVShape, allocate_kv
-from cutaway.layers.batch import LayerCache, RowSpan, TokenBatch
+from cutaway.kernels.reference import RowSpan
+from cutaway.layers.batch import LayerCache, TokenBatch
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.weights.checkpoint import open_checkpoint
