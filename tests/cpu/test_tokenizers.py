@@ -1,19 +1,10 @@
-"""The tokenizers of the real models give the ids that the models were trained with.
-
-The reference for each model is built here from the tokens in its file, but by the rules of its published tokenizer:
-
-- SmolLM2: its tokenizer.json cuts single digits and then with GPT-2's expression. What transformers makes of the GGUF
-  file is no reference, since it leaves the digits out.
-- Qwen2.5: ``Qwen2Tokenizer`` of transformers, which composes characters (NFC) first.
-- Gemma 3: what transformers makes of the GGUF file, which restores the runs of spaces and the order of the merges.
-"""
+"""The tokenizers of the real models give the ids that the models were trained with."""
 
 from functools import cache
 
 import pytest
 from text_fuzz import fuzz_texts
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers import Tokenizer as Backend
+from text_reference import GEMMA3, QWEN2, SMOLLM2, build_reference, read_tokens
 
 from cutaway.text.detokenizer import Detokenizer
 from cutaway.text.gguf_vocab import read_gguf_vocabulary
@@ -24,7 +15,7 @@ from cutaway.weights.metadata import Metadata
 
 NUM_TEXTS = 10_000
 SEED = 20_260_101
-NAMES = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
+NAMES = (SMOLLM2, QWEN2, GEMMA3)
 
 
 @pytest.fixture(scope="module")
@@ -39,62 +30,13 @@ def load(real_model):
 
 @pytest.fixture(scope="module")
 def reference(load):
-    builders = {NAMES[0]: _smollm2, NAMES[1]: _qwen2, NAMES[2]: _gemma3}
-    return cache(lambda name: builders[name](load(name)[0]))
-
-
-def _tokens(metadata):
-    tokens = metadata.strings("tokenizer.ggml.tokens")
-    types = metadata.integers("tokenizer.ggml.token_type")
-    merges = [tuple(merge.split(" ")) for merge in metadata.strings("tokenizer.ggml.merges", default=())]
-    return {token: token_id for token_id, token in enumerate(tokens)}, types, merges
-
-
-def _add(backend, vocab, types):
-    for special in (True, False):
-        backend.add_tokens(
-            [
-                AddedToken(token, special=special, normalized=False)
-                for token, token_id in vocab.items()
-                if types[token_id] == (3 if special else 4)
-            ]
-        )
-    return backend
-
-
-def _smollm2(metadata):
-    vocab, types, merges = _tokens(metadata)
-    backend = Backend(models.BPE(vocab, merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    backend.decoder = decoders.ByteLevel()
-    return _add(backend, vocab, types)
-
-
-def _qwen2(metadata):
-    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
-
-    vocab, types, merges = _tokens(metadata)
-    return _add(Qwen2Tokenizer(vocab=vocab, merges=merges).backend_tokenizer, vocab, types)
-
-
-def _gemma3(metadata):
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
-
-    vocab, types, _ = _tokens(metadata)
-    scores = metadata.numbers("tokenizer.ggml.scores")
-    tokens = {"tokenizer_type": "llama", "tokens": list(vocab), "token_type": types, "scores": scores}
-    return convert_gguf_tokenizer("gemma3", tokens)[0]
+    return cache(lambda name: build_reference(name, load(name)[0]))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ids_are_those_of_the_published_tokenizer(load, reference, name):
     metadata, tokenizer = load(name)
-    vocab, types, _ = _tokens(metadata)
+    vocab, types, _ = read_tokens(metadata)
     added = [token for token, token_id in vocab.items() if types[token_id] in (3, 4)][:200]
     backend = reference(name)
     for number, text in enumerate(fuzz_texts(SEED, NUM_TEXTS, added)):
@@ -116,7 +58,7 @@ def test_a_stream_of_real_text_decodes_to_what_the_published_tokenizer_decodes(l
 @pytest.mark.parametrize("name", NAMES)
 def test_escaped_text_has_the_ids_of_a_tokenizer_that_does_not_look_for_control_tokens(load, reference, name):
     metadata, tokenizer = load(name)
-    vocab, types, _ = _tokens(metadata)
+    vocab, types, _ = read_tokens(metadata)
     control = [token for token, token_id in vocab.items() if types[token_id] == 3][:200]
     backend = reference(name)
     backend.encode_special_tokens = True
@@ -135,7 +77,7 @@ def test_a_folder_with_tokenizer_json_gives_the_same_ids_as_the_gguf_file(load, 
     reference(name).save(str(tmp_path / "tokenizer.json"))
     files = read_tokenizer_folder(tmp_path, Metadata(tmp_path / "config.json", {}))
     from_folder = HFTokenizer(read_folder_vocabulary(files))
-    vocab, types, _ = _tokens(metadata)
+    vocab, types, _ = read_tokens(metadata)
     added = [token for token, token_id in vocab.items() if types[token_id] in (3, 4)][:200]
     for number, text in enumerate(fuzz_texts(SEED + 3, 2_000, added)):
         assert from_folder.encode(text) == tokenizer.encode(text), f"text {number}: {text!r}"
