@@ -93,8 +93,11 @@ class HFTokenizer:
     def _refuse_reachable(self, spellings: list[str]) -> None:
         # All in one text: a vocabulary can have thousands of control tokens.
         escaped = "\n".join(self.escape(spelling) for spelling in spellings)
-        for token_id in self._run(escaped).ids:
-            if token_id in self._vocabulary.special_ids:
+        reached = self._vocabulary.special_ids.intersection(self._run(escaped).ids)
+        # The unknown token stands for whatever has no other, so ordinary text may well become it.
+        unknown = getattr(self._backend.model, "unk_token", None)
+        for token_id in sorted(reached):
+            if self.piece(token_id) != unknown:
                 raise _cannot_hide(self.piece(token_id))
 
 
@@ -107,7 +110,7 @@ def _cover_composed(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[
         # Marks may be put into another order before they are composed, so each of them counts as a part.
         left_over = text[end:following]
         is_composed = all(map(combining, left_over)) or not is_normalized("NFC", text[start:following])
-        covered += [(start, following if is_composed else end)] * num_tokens
+        covered += [(start, max(end, following) if is_composed else end)] * num_tokens
     return tuple(covered)
 
 

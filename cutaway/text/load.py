@@ -37,22 +37,32 @@ def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
         TemplateError: the template is too long, or the process that renders it cannot be started.
     """
     if checkpoint.format == "gguf":
-        return _load_gguf(checkpoint.metadata)
+        tokenizer = load_tokenizer(checkpoint)
+        return tokenizer, _load_gguf_template(checkpoint.metadata, tokenizer)
     files = read_tokenizer_folder(checkpoint.path, checkpoint.metadata)
-    tokenizer = HFTokenizer(read_folder_vocabulary(files))
-    source = _read_template(checkpoint.path, files)
-    if source is None:
-        return tokenizer, None
-    named = {name: special_token(files, name) for name in _NAMES}
-    return tokenizer, ChatTemplate(source, {name: text for name, text in named.items() if text is not None})
+    return HFTokenizer(read_folder_vocabulary(files)), _load_folder_template(checkpoint.path, files)
 
 
-def _load_gguf(metadata: Metadata) -> tuple[Tokenizer, ChatTemplate | None]:
-    tokenizer = HFTokenizer(read_gguf_vocabulary(metadata))
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """The first half of ``load_text`` alone, for those who render nothing; errors as there."""
+    if checkpoint.format == "gguf":
+        return HFTokenizer(read_gguf_vocabulary(checkpoint.metadata))
+    return HFTokenizer(read_folder_vocabulary(read_tokenizer_folder(checkpoint.path, checkpoint.metadata)))
+
+
+def _load_gguf_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
     if "tokenizer.chat_template" not in metadata:
-        return tokenizer, None
+        return None
     variables = {name: tokenizer.piece(metadata.integer(key)) for name, key in _GGUF_KEYS.items() if key in metadata}
-    return tokenizer, ChatTemplate(metadata.text("tokenizer.chat_template"), variables)
+    return ChatTemplate(metadata.text("tokenizer.chat_template"), variables)
+
+
+def _load_folder_template(folder: Path, files: TokenizerFolder) -> ChatTemplate | None:
+    source = _read_template(folder, files)
+    if source is None:
+        return None
+    named = {name: special_token(files, name) for name in _NAMES}
+    return ChatTemplate(source, {name: text for name, text in named.items() if text is not None})
 
 
 def _read_template(folder: Path, files: TokenizerFolder) -> str | None:

@@ -173,7 +173,8 @@ def _refuse_forged(tokenizer: Tokenizer, rendering: Rendering, encoding: Encodin
     """Check what ``escape`` is for, in case a template takes message texts apart and joins them to its own."""
     starts = [segment.start for segment in rendering.segments]
     for token_id, (start, end) in zip(encoding.token_ids, encoding.spans, strict=True):
-        if start == end or not tokenizer.is_special(token_id):
+        # A token that is not spelled out there, like the one for unknown characters, is nobody's forgery.
+        if not tokenizer.is_special(token_id) or tokenizer.piece(token_id) not in rendering.text[start:end]:
             continue
         first = bisect_right(starts, start) - 1
         last = bisect_right(starts, end - 1)

@@ -126,7 +126,7 @@ def contained(error: CutawayError) -> "Iterator[None]":
     """
     try:
         yield
-    except CutawayError:
+    except (CutawayError, MemoryError):
         raise
     except BaseException as cause:
         if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":

@@ -7,7 +7,7 @@ import pytest
 import tiny_text
 
 from cutaway.errors import CorruptFile, ModelError, TemplateError, UnsupportedModel
-from cutaway.text.load import load_text
+from cutaway.text.load import load_text, load_tokenizer
 from cutaway.text.template import MAX_SOURCE_CHARS
 from cutaway.weights.checkpoint import Checkpoint
 from cutaway.weights.metadata import Metadata
@@ -84,6 +84,11 @@ def test_a_template_file_that_is_no_text_or_too_long_is_refused(tmp_path):
 def test_a_gguf_template_of_another_type_is_refused():
     with pytest.raises(CorruptFile, match=r"chat_template.*must be text"):
         load_text(gguf(tiny_text.byte_level_metadata(), chat_template=7))
+
+
+def test_a_tokenizer_can_be_had_alone(tmp_path):
+    for opened in (gguf(tiny_text.byte_level_metadata(), chat_template=7), folder(tmp_path)):
+        assert load_tokenizer(opened).encode("tomato").token_ids
 
 
 def test_an_unknown_vocabulary_is_refused():

@@ -1,17 +1,17 @@
 """Vocabularies from Hugging Face style folders: what they mean, and what is wrong with broken or hostile ones."""
 
 import copy
-import json
 import random
 
 import pytest
-import tiny_text
 from tiny_text import CONTROL, from_folder, tokenizer_tree, write_folder
 from tokenizers import Tokenizer as Backend
 
 from cutaway.errors import CorruptFile, CutawayError, UnsupportedModel
 from cutaway.text import tokenizer_json
 from cutaway.text.detokenizer import Detokenizer
+from cutaway.text.prompt import render_prompt
+from cutaway.types import Message, Role
 
 
 @pytest.fixture
@@ -73,9 +73,6 @@ def test_spans_keep_the_spaces_that_the_file_would_trim(folder):
 def test_random_dropping_of_merges_is_turned_off(folder):
     tokenizer = build(folder, changed(("model", "dropout"), 0.9))
     assert all(pieces(tokenizer, "the the the") == ["t", "he", "Ġthe", "Ġthe"] for _ in range(20))
-
-
-# BOS and ends -------------------------------------------------------------------------------------------------
 
 
 def with_bos(tree):
@@ -145,9 +142,6 @@ def test_end_tokens_come_from_generation_config_then_config_then_names(folder, g
     assert all(map(tokenizer.is_special, tokenizer.end_ids))
 
 
-# Models with fewer rows than tokens ---------------------------------------------------------------------------
-
-
 def test_ids_without_a_row_in_the_model_are_never_given(folder):
     num_rows = token_id("<tool>")
     tokenizer = build(folder, model={"vocab_size": num_rows})
@@ -161,9 +155,6 @@ def test_rows_without_a_token_are_unused(folder):
     tokenizer = build(folder, model={"vocab_size": 5_000})
     assert tokenizer.vocab_size == len(tokenizer_tree()["model"]["vocab"]) + len(tokenizer_tree()["added_tokens"])
     assert tokenizer.token_bytes(4_999) == b""
-
-
-# SentencePiece styles -----------------------------------------------------------------------------------------
 
 
 def sentence_piece_tree(decoder_strips=True):
@@ -205,6 +196,15 @@ def test_sentence_piece_vocabularies_come_back_as_text(folder):
         token_ids = tokenizer.encode(text).token_ids
         backend = Backend.from_file(str(folder / "tokenizer.json"))
         assert "".join(map(detokenizer.push, token_ids)) == text == backend.decode(token_ids)
+
+
+def test_unknown_characters_become_the_unknown_token_and_are_no_forgery(folder):
+    tree = sentence_piece_tree()
+    tree["model"]["byte_fallback"] = False
+    tokenizer = build(folder, tree)
+    assert pieces(tokenizer, "tom한") == ["▁tom", "<unk>"]
+    prompt = render_prompt(tokenizer, None, [Message(Role.USER, "tom한")])
+    assert prompt.encoding.token_ids == tokenizer.encode("tom한").token_ids
 
 
 def test_a_decoder_that_strips_nothing_is_believed(folder):
@@ -288,22 +288,19 @@ def test_a_vocabulary_that_is_neither_kind_is_refused(folder):
         build(folder, tree)
 
 
-def test_an_expression_that_may_explode_is_refused(folder):
+def exploding_tree():
     split = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}
-    tree = changed(
-        ("pre_tokenizer",), {"type": "Sequence", "pretokenizers": [split, tokenizer_tree()["pre_tokenizer"]]}
-    )
+    return changed(("pre_tokenizer",), {"type": "Sequence", "pretokenizers": [split, tokenizer_tree()["decoder"]]})
+
+
+def test_an_expression_that_may_explode_is_refused(folder):
     with pytest.raises(UnsupportedModel, match="exponential"):
-        build(folder, tree)
+        build(folder, exploding_tree())
 
 
 def test_an_expression_that_the_engine_gives_up_on_is_an_error_and_no_panic(folder, monkeypatch):
     monkeypatch.setattr(tokenizer_json, "check_pattern", lambda pattern: None)
-    split = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}
-    tree = changed(
-        ("pre_tokenizer",), {"type": "Sequence", "pretokenizers": [split, tokenizer_tree()["pre_tokenizer"]]}
-    )
-    tokenizer = build(folder, tree)
+    tokenizer = build(folder, exploding_tree())
     with pytest.raises(UnsupportedModel, match=r"failed on this text.*retry-limit"):
         tokenizer.encode("a" * 100)
 
@@ -396,8 +393,3 @@ def _mutate(source, tree):
                 "a" * 300,
             ]
         )
-
-
-def test_the_tiny_vocabulary_has_what_these_tests_need():
-    assert json.loads(json.dumps(tokenizer_tree())) == tokenizer_tree()
-    assert set(tiny_text.CONTROL).isdisjoint(tokenizer_tree()["model"]["vocab"])
