@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from standins import HubSite, IndexSite, serving
 
 from cutaway.config import load_settings
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
+
+# No test measures time; hypothesis would fail an example that takes longer than 200 ms on a busy machine.
+settings.register_profile("cutaway", deadline=None)
+settings.load_profile("cutaway")
 
 TESTS = Path(__file__).parent
 COMMAND_TIMEOUT_SECONDS = 300

@@ -41,8 +41,8 @@ def ask(
     text = read_prompt(prompt)
     request = build_request(text, options, logprobs, EXPLAINED_CANDIDATES if explain else 0)
     words = load_words(lang)
-    session = open_session(options.model, options.engine())
-    receipt = asyncio.run(run_request(session, request, text, print_text=not as_json))
+    with open_session(options.model, options.engine()) as session:
+        receipt = asyncio.run(run_request(session, request, text, print_text=not as_json))
     if as_json:
         click.echo(json.dumps(describe(receipt, logprobs), ensure_ascii=False))
     if explain:

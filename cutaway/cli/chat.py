@@ -34,11 +34,14 @@ def chat(options: GenerationOptions) -> None:
     conversation = Conversation(options)
     click.echo(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.", err=True)
     _enable_line_editing()
-    while (line := _read_line()) is not None:
-        try:
-            conversation.obey(line)
-        except CutawayError as error:
-            click.echo(f"error: {error}", err=True)
+    try:
+        while (line := _read_line()) is not None:
+            try:
+                conversation.obey(line)
+            except CutawayError as error:
+                click.echo(f"error: {error}", err=True)
+    finally:
+        conversation.session.engine.close()
 
 
 class Conversation:
@@ -124,7 +127,7 @@ class Conversation:
     def _model(self, name: str) -> None:
         if name:
             session = open_session(name, self.options.engine())
-            asyncio.run(self.session.engine.drain())
+            self.session.engine.close()
             self.session = session
             self.options = replace(self.options, model=name)
         click.echo(f"model: {self.options.model}", err=True)

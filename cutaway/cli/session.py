@@ -16,10 +16,19 @@ from cutaway.weights.checkpoint import open_checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An engine that is ready, and how long that took (without a download)."""
+    """An engine that is ready, and how long that took (without a download).
+
+    A context manager: leaving it stops the engine, which a process must do before it exits.
+    """
 
     engine: EngineClient
     load_ns: int
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
 
 
 def find_model(reference: str) -> ModelFiles:

@@ -50,3 +50,7 @@ class EngineClient(Protocol):
     async def drain(self) -> None:
         """Take no new requests, finish those that run, and stop."""
         ...
+
+    def close(self) -> None:
+        """Stop: take no new requests, abort those that run, and wait for the step under way."""
+        ...

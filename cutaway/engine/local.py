@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from cutaway.engine.client import EngineStats
 from cutaway.engine.core import EngineCore
@@ -32,9 +33,14 @@ class _Abort:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Drain:
-    pass
+class _Stop(Enum):
+    """Whether requests that run may finish when the engine stops."""
+
+    DRAIN = "drain"
+    CLOSE = "close"
+
+
+Command = _Add | _Abort | _Stop
 
 
 class LocalEngine:
@@ -48,9 +54,9 @@ class LocalEngine:
     def __init__(self, core: EngineCore, preparer: Preparer) -> None:
         self._core = core
         self._preparer = preparer
-        self._commands: queue.SimpleQueue[_Add | _Abort | _Drain] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
-        self._draining = False
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="cutaway-engine", daemon=True)
         self._thread.start()
 
@@ -61,7 +67,7 @@ class LocalEngine:
 
     async def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
         """Run a request; see ``EngineClient.submit``."""
-        if self._draining or not self._thread.is_alive():
+        if self._stopping or not self._thread.is_alive():
             raise EngineStopped("the engine takes no more requests")
         prepared = self._preparer.prepare(request)
         loop = asyncio.get_running_loop()
@@ -100,9 +106,15 @@ class LocalEngine:
 
     async def drain(self) -> None:
         """Take no new requests, finish those that run, and stop."""
-        self._draining = True
-        self._commands.put(_Drain())
+        self._stopping = True
+        self._commands.put(_Stop.DRAIN)
         await asyncio.to_thread(self._thread.join)
+
+    def close(self) -> None:
+        """Stop: take no new requests, abort those that run, and wait for the step under way."""
+        self._stopping = True
+        self._commands.put(_Stop.CLOSE)
+        self._thread.join()
 
     async def _next(self, deltas: asyncio.Queue[Delta]) -> Delta:
         """The next delta; looks now and then whether anybody is left to send one."""
@@ -114,7 +126,7 @@ class LocalEngine:
                     raise EngineStopped("the engine stopped while the request was running") from None
 
     def _run(self) -> None:
-        while not (self._draining and not self._core.live_ids and self._commands.empty()):
+        while not (self._stopping and not self._core.live_ids and self._commands.empty()):
             self._obey()
             self._send(self._core.step())
             if not self._core.live_ids:
@@ -122,16 +134,17 @@ class LocalEngine:
 
     def _obey(self) -> None:
         """Carry out all commands; wait for one when there is nothing else to do."""
-        while not self._commands.empty() or not self._core.live_ids:
+        while not self._commands.empty() or not (self._core.live_ids or self._stopping):
             command = self._commands.get()
-            if isinstance(command, _Drain):
-                return
-            if isinstance(command, _Abort):
+            if isinstance(command, _Add):
+                prepared = command.prepared
+                self._sinks[prepared.new.request_id] = command.sink
+                self._send(self._core.add(prepared.new, prepared.stop, prepared.draft))
+            elif isinstance(command, _Abort):
                 self._send(self._core.abort(command.request_id, "the client left"))
-                continue
-            prepared = command.prepared
-            self._sinks[prepared.new.request_id] = command.sink
-            self._send(self._core.add(prepared.new, prepared.stop, prepared.draft))
+            elif command is _Stop.CLOSE:
+                for request_id in self._core.live_ids:
+                    self._send(self._core.abort(request_id, "the engine was stopped"))
 
     def _send(self, deltas: list[tuple[str, Delta]]) -> None:
         for request_id, delta in deltas:

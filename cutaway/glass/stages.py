@@ -14,6 +14,7 @@ from cutaway.glass.words import Words
 from cutaway.types import Candidate
 
 TEMPLATE_MARKS = ("⟦", "⟧")
+NUM_OTHERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,37 +253,25 @@ def _stream(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
 
 def _decode(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     steps = {step.step_id: step for step in receipt.steps if step.sampled}
-    headings = (
-        words.label("step"),
-        "input_ids",
-        "position_ids",
-        "past_token_count",
-        words.label("time"),
-        words.label("next"),
-        words.label("probability"),
-        words.label("rank"),
-        words.label("candidates"),
-    )
+    labels = ("step", "input", "position", "past", "time", "chosen", "probability", "others")
     rows = tuple(_decode_row(receipt, token, steps[token.step_id]) for token in receipt.tokens)
-    return [], [Table(headings, rows)] if rows else []
+    return [("", words.label("decode_columns"))], [Table(tuple(map(words.label, labels)), rows)] if rows else []
 
 
 def _decode_row(receipt: Receipt, token: TokenFacts, step: StepFacts) -> tuple[str, ...]:
     known = [*receipt.prompt.token_ids, *(other.choice.token_id for other in receipt.tokens)]
-    fed = known[token.position - 1]
-    shown = _show(receipt, fed) if step.count == 1 else f"{step.count} × …{_show(receipt, fed)}"
-    positions = str(step.start) if step.count == 1 else f"{step.start}…{step.start + step.count - 1}"
+    fed = _show(receipt, known[token.position - 1])
     choice = token.choice
+    others = tuple(candidate for candidate in choice.top if candidate.token_id != choice.token_id)
     return (
         str(step.step_id),
-        shown,
-        positions,
+        fed if step.count == 1 else f"…{fed} ({step.count})",
+        str(token.position - 1),
         str(step.start),
         f"{_ms(step.end_ns - step.begin_ns)} ms",
         _show(receipt, choice.token_id),
-        f"{math.exp(choice.logprob):.2%}",
-        str(choice.rank),
-        _list_candidates(receipt, choice.top),
+        f"{math.exp(choice.logprob):.1%}",
+        _list_candidates(receipt, others[:NUM_OTHERS]),
     )
 
 

@@ -232,6 +232,19 @@ def test_a_drained_engine_finishes_what_runs_and_takes_nothing_new() -> None:
     in_thread(play)
 
 
+def test_a_closed_engine_aborts_what_runs() -> None:
+    async def play(engine: LocalEngine) -> None:
+        stream = engine.submit(make_request("a", "tomato", 200))
+        deltas = [await anext(stream)]
+        await asyncio.to_thread(engine.close)
+        deltas += [delta async for delta in stream]
+        finish = deltas[-1].finish
+        assert finish is not None
+        assert (finish.reason, finish.cause) == (FinishReason.ABORTED, "the engine was stopped")
+
+    in_thread(play)
+
+
 class BrokenCore(EngineCore):
     """A core whose own code breaks in its third step."""
 

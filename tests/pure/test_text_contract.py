@@ -116,7 +116,7 @@ def test_ids_beyond_the_vocabulary_stand_for_nothing(tokenizer):
     assert str(beyond) in tokenizer.piece(beyond)
 
 
-@settings(deadline=None)
+@settings(max_examples=10)
 @given(st.lists(texts, min_size=8, max_size=8))
 def test_threads_may_share_a_tokenizer(tokenizer, several):
     with ThreadPoolExecutor(4) as pool:

@@ -62,7 +62,7 @@ def pieces(tokenizer, prompt):
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=40)
 @given(texts=st.lists(contents, min_size=1, max_size=4))
 def test_segments_cover_the_text_and_no_control_token_touches_a_message(tokenizer, template, name, texts):
     prompt = render_prompt(tokenizer, template(TEMPLATES[name]), alternate(*texts))
@@ -78,7 +78,7 @@ def test_segments_cover_the_text_and_no_control_token_touches_a_message(tokenize
 
 
 @pytest.mark.parametrize("name", ["chatml", "tools", "mistral", "llama3", "gemma"])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=40)
 @given(texts=st.lists(contents.filter(str.strip).filter(is_interchanged), min_size=1, max_size=4))
 def test_what_a_message_says_is_its_segment(tokenizer, template, name, texts):
     prompt = render_prompt(tokenizer, template(TEMPLATES[name]), alternate(*texts))

@@ -82,7 +82,7 @@ def check(renderer, source, messages, **variables):
 
 
 @pytest.mark.parametrize("name", chat_templates.ALL)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(turns=st.one_of(conversations, alternating))
 def test_conversations_render_the_same(renderer, name, turns):
     check(renderer, chat_templates.ALL[name], [{"role": role, "content": content} for role, content in turns])
