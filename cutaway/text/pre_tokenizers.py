@@ -79,6 +79,7 @@ PRE_TOKENIZATIONS: Mapping[str, PreTokenization] = {
         PreTokenization((DIGITS, _GPT2)),
     ),
     "command-r": PreTokenization((DIGITS, _GPT2), nfc=True),
+    # The last two took over Qwen's tokenizer; that they compose characters, too, is assumed.
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), PreTokenization((_QWEN2,), nfc=True)),
     **dict.fromkeys(("stablelm2", "hunyuan", "solar-open"), PreTokenization((_QWEN2,))),
     "qwen35": PreTokenization((_QWEN35,), nfc=True),
