@@ -27,12 +27,11 @@ ask: $(VENV)/run.stamp ## Answer a question: make ask Q="Is a tomato a fruit?"
 chat: $(VENV)/run.stamp ## Talk in the terminal
 	@$(BIN)/cutaway chat
 
-test: $(VENV)/dev.stamp ## Run every test, fast ones first
-	$(BIN)/python -m pytest tests/pure
+test: test-pure ## Run every test, fast ones first
 	$(BIN)/python -m pytest tests/arch tests/cpu tests/api
 
 test-pure: $(VENV)/dev.stamp ## Run the tests that need neither torch nor a model
-	$(BIN)/python -m pytest tests/pure
+	PYTHONPATH=tests $(BIN)/python -m pytest -p no_torch tests/pure
 
 check: $(VENV)/dev.stamp ## Check format, lint, types, imports and generated documents
 	$(BIN)/ruff format --check .
@@ -49,6 +48,7 @@ docs: $(VENV)/dev.stamp ## Generate the documents that are made from the code
 	$(BIN)/python -m scripts.cli_reference
 
 bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
+	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.reference
 
 clean: ## Remove the virtual environment and every cache inside the checkout

@@ -7,7 +7,7 @@ import click
 from cutaway.cli.ask import read_prompt
 from cutaway.cli.options import model_option
 from cutaway.cli.session import find_model
-from cutaway.text.load import load_text
+from cutaway.text.load import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import open_checkpoint
 
@@ -23,7 +23,7 @@ def tokenize(text: str | None, model: str, plain: bool, as_json: bool) -> None:
     Without TEXT, or with -, read standard input.
     """
     text = read_prompt(text)
-    tokenizer, _ = load_text(open_checkpoint(find_model(model).path))
+    tokenizer = load_tokenizer(open_checkpoint(find_model(model).path))
     encoding = tokenizer.encode(tokenizer.escape(text) if plain else text)
     if as_json:
         tokens = [_describe(tokenizer, token_id) for token_id in encoding.token_ids]

@@ -23,10 +23,16 @@ class Piece:
 
 
 class Answer:
-    """Joins the detokenizer and the stop matcher of a request."""
+    """Joins the detokenizer and the stop matcher of a request.
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
-        self._detokenizer = Detokenizer(tokenizer)
+    Args:
+        tokenizer: of the model.
+        last_prompt_id: the token that the answer follows.
+        stop: strings that end the answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, last_prompt_id: int, stop: tuple[str, ...]) -> None:
+        self._detokenizer = Detokenizer(tokenizer, last_prompt_id)
         self._matcher = StopMatcher(stop)
 
     def push(self, token_id: int) -> Piece:

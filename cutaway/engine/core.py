@@ -58,7 +58,7 @@ class EngineCore:
 
     def add(self, new: NewRequest, stop: tuple[str, ...], draft: Draft) -> list[tuple[str, Delta]]:
         """Queue a request; what comes back is empty unless it was rejected."""
-        self._live[new.request_id] = _Live(Answer(self.tokenizer, stop), new.end_ids)
+        self._live[new.request_id] = _Live(Answer(self.tokenizer, new.token_ids[-1], stop), new.end_ids)
         self.recorder.queued(new.request_id, draft, self.clock())
         return list(self._tell(self.scheduler.add(new)))
 

@@ -1,6 +1,6 @@
 """The three real models in float32 against transformers, which decodes the same files with its own reader."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def pair(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> Pair:
     path = real_model(request.param)
     theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
     checkpoint = open_checkpoint(path)
@@ -62,7 +62,7 @@ def pair(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> I
     weights = checkpoint.weights()
     ours = find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, torch.float32)
     weights.close()
-    yield Pair(ours, theirs, prompts)
+    return Pair(ours, theirs, prompts)
 
 
 def generate(model: Decoder, prompts: list[tuple[int, ...]]) -> list[list[int]]:

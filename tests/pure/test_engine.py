@@ -1,6 +1,7 @@
 """The engine around a runner without a model: text, stops, ends, failures, threads."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.local import LocalEngine
 from cutaway.errors import ContextExceeded, EngineStopped
 from cutaway.executor.fake import FakeRunner, expected_tokens
+from cutaway.executor.runner import Runner
 from cutaway.scheduler.plan import StepPlan, StepResult
 from cutaway.text.fake import ByteTokenizer
 from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Usage
@@ -163,11 +165,25 @@ def test_a_longer_answer_than_fits_is_clamped_and_said_so() -> None:
     assert "max_tokens 11 was lowered to 10: the context holds 256 tokens" in prepared.notices
 
 
-def in_thread(play: Callable[[LocalEngine], object]) -> None:
+class GatedRunner:
+    """A runner that does its first steps at once, and each further one when the gate is open."""
+
+    def __init__(self, num_free_steps: int = 4) -> None:
+        self.num_free_steps = num_free_steps
+        self.gate = threading.Event()
+        self.inner = FakeRunner(LIMITS.block_size, VOCAB_SIZE)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        if plan.plan_id >= self.num_free_steps:
+            assert self.gate.wait(60), "nobody opened the gate"
+        return self.inner.execute(plan)
+
+
+def in_thread(play: Callable[[LocalEngine], object], runner: Runner | None = None) -> None:
     """Run a play with an engine in a thread, and see that it stops."""
 
     async def all_of_it() -> None:
-        engine = LocalEngine(make_core(), make_preparer())
+        engine = LocalEngine(make_core(runner), make_preparer())
         await play(engine)  # type: ignore[misc]
         await engine.drain()
         assert engine.stats().num_free_blocks == LIMITS.num_blocks
@@ -189,33 +205,36 @@ def test_many_clients_of_an_engine_in_a_thread_get_their_own_answers() -> None:
 
 
 def test_leaving_the_stream_aborts_the_request() -> None:
+    runner = GatedRunner()
+
     async def play(engine: LocalEngine) -> None:
         stream = engine.submit(make_request("a", "tomato", 200))
         async for delta in stream:
             if delta.choices:
                 break
         await stream.aclose()  # type: ignore[attr-defined]
-        while engine.receipt("a") is None:
+        runner.gate.set()
+        while (receipt := engine.receipt("a")) is None:
             await asyncio.sleep(0.001)
-        receipt = engine.receipt("a")
-        assert receipt is not None
         assert receipt.finish.reason is FinishReason.ABORTED
 
-    in_thread(play)
+    in_thread(play, runner)
 
 
 def test_an_aborted_stream_ends_with_one_terminal_delta() -> None:
+    runner = GatedRunner()
+
     async def play(engine: LocalEngine) -> None:
-        deltas = []
-        async for delta in engine.submit(make_request("a", "tomato", 200)):
-            deltas.append(delta)
-            if len(deltas) == 3:
-                await engine.abort("a")
+        stream = engine.submit(make_request("a", "tomato", 200))
+        deltas = [await anext(stream) for _ in range(3)]
+        await engine.abort("a")
+        runner.gate.set()
+        deltas += [delta async for delta in stream]
         finish = deltas[-1].finish
         assert finish is not None
         assert finish.reason is FinishReason.ABORTED
 
-    in_thread(play)
+    in_thread(play, runner)
 
 
 def test_a_drained_engine_finishes_what_runs_and_takes_nothing_new() -> None:
@@ -233,16 +252,21 @@ def test_a_drained_engine_finishes_what_runs_and_takes_nothing_new() -> None:
 
 
 def test_a_closed_engine_aborts_what_runs() -> None:
+    runner = GatedRunner()
+
     async def play(engine: LocalEngine) -> None:
         stream = engine.submit(make_request("a", "tomato", 200))
         deltas = [await anext(stream)]
-        await asyncio.to_thread(engine.close)
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        await asyncio.sleep(0)  # let it begin
+        runner.gate.set()
         deltas += [delta async for delta in stream]
+        await closing
         finish = deltas[-1].finish
         assert finish is not None
         assert (finish.reason, finish.cause) == (FinishReason.ABORTED, "the engine was stopped")
 
-    in_thread(play)
+    in_thread(play, runner)
 
 
 class BrokenCore(EngineCore):

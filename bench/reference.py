@@ -1,0 +1,103 @@
+"""The reference kernels beside transformers: the same weights, prompt, dtype and threads, in alternating rounds."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from bench.report import report
+from cutaway.config import DEFAULT_MODEL, load_settings
+from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.torch_runner import TorchRunner
+from cutaway.hub.resolve import ensure
+from cutaway.hub.store import ModelStore
+from cutaway.machine import physical_cores
+from cutaway.models.decoder import Decoder
+from cutaway.models.registry import find_architecture, read_config
+from cutaway.scheduler.plan import NewRequest, SchedulerLimits
+from cutaway.scheduler.scheduler import Scheduler
+from cutaway.types import SamplingParams
+from cutaway.weights.checkpoint import open_checkpoint
+
+ROUNDS = 5
+NUM_GENERATED = 64
+PROMPT_LENGTHS = (128, 512)
+BATCH_SIZES = (1, 32)
+DTYPE = torch.bfloat16
+BLOCK_SIZE = 16
+MAX_LENGTH = 1024
+
+
+def load_ours(path: Path) -> Decoder:
+    """The model on the reference kernels."""
+    checkpoint = open_checkpoint(path)
+    weights = checkpoint.weights()
+    model = find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, DTYPE)
+    weights.close()
+    return model
+
+
+def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> tuple[float, float]:
+    """Seconds to read all prompts, and seconds for the rest, through scheduler, cache and greedy sampler."""
+    config = model.config
+    num_blocks = batch_size * MAX_LENGTH // BLOCK_SIZE
+    shape = KVShape(len(config.layers), config.num_kv_heads, config.head_dim, DTYPE)
+    runner = TorchRunner(model, allocate_kv(shape, num_blocks * BLOCK_SIZE), BLOCK_SIZE)
+    scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 512, batch_size, batch_size, MAX_LENGTH))
+    for index in range(batch_size):
+        prompt = tuple(range(100 + index, 100 + index + num_prompt))
+        scheduler.add(NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0)))
+    seconds = {"prefill": 0.0, "decode": 0.0}
+    begin = time.perf_counter()
+    while (plan := scheduler.plan()) is not None:
+        scheduler.commit(runner.execute(plan))
+        reading = any(rows.start < num_prompt for rows in plan.rows)
+        end = time.perf_counter()
+        seconds["prefill" if reading else "decode"] += end - begin
+        begin = end
+    return seconds["prefill"], seconds["decode"]
+
+
+@torch.inference_mode()
+def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> tuple[float, float]:
+    """The same in transformers: prompts of one length need no padding there."""
+    prompts = torch.stack([torch.arange(100 + index, 100 + index + num_prompt) for index in range(batch_size)])
+    begin = time.perf_counter()
+    output = model(prompts, use_cache=True, logits_to_keep=1)
+    token_ids = output.logits[:, -1:].argmax(-1)
+    prefill = time.perf_counter() - begin
+    for _ in range(NUM_GENERATED - 1):
+        output = model(token_ids, past_key_values=output.past_key_values, use_cache=True)
+        token_ids = output.logits[:, -1:].argmax(-1)
+    return prefill, time.perf_counter() - begin - prefill
+
+
+def main() -> None:
+    """Measure."""
+    torch.set_num_threads(physical_cores())
+    settings = load_settings()
+    path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
+    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=DTYPE).eval()
+    ours = load_ours(path)
+    runs: dict[str, Callable[[int, int], tuple[float, float]]] = {
+        "cutaway": lambda num_prompt, batch_size: run_ours(ours, num_prompt, batch_size),
+        "transformers": lambda num_prompt, batch_size: run_theirs(theirs, num_prompt, batch_size),
+    }
+    for batch_size in BATCH_SIZES:
+        for num_prompt in PROMPT_LENGTHS if batch_size == 1 else PROMPT_LENGTHS[:1]:
+            rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+            for _ in range(ROUNDS + 1):
+                for name, run in runs.items():
+                    rounds[name].append(run(num_prompt, batch_size))
+            facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16", "prompt": num_prompt, "batch": batch_size}
+            for name, times in rounds.items():
+                prefill = [batch_size * num_prompt / seconds for seconds, _ in times[1:]]
+                decode = [batch_size * (NUM_GENERATED - 1) / seconds for _, seconds in times[1:]]
+                report("prefill", "tokens/s", prefill, engine=name, **facts)
+                report("decode", "tokens/s", decode, engine=name, **facts)
+
+
+if __name__ == "__main__":
+    main()

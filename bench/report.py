@@ -1,0 +1,35 @@
+"""How a measurement is printed: one JSON line with what was measured, where, and the spread."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from cutaway.machine import physical_cores, read_cpu
+
+ROOT = Path(__file__).parent.parent
+
+
+def report(name: str, unit: str, values: Sequence[float], **facts: object) -> None:
+    """Print the median and the extremes of repeated measurements."""
+    line = {
+        "name": name,
+        "unit": unit,
+        "median": round(median(values), 4),
+        "min": round(min(values), 4),
+        "max": round(max(values), 4),
+        "runs": len(values),
+        **facts,
+        "processor": read_cpu(Path("/")).model,
+        "cores": physical_cores(),
+        "python": platform.python_version(),
+        "commit": _commit(),
+    }
+    print(json.dumps(line), flush=True)
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
