@@ -3,13 +3,13 @@
 import asyncio
 import json
 import secrets
-import sys
 import time
 from dataclasses import asdict, replace
 
 import click
 
 from cutaway.cli.options import GenerationOptions, generation_options
+from cutaway.cli.prompt import read_prompt
 from cutaway.cli.session import Session, open_session
 from cutaway.engine.client import EngineClient
 from cutaway.errors import GenerationError, InvalidValue
@@ -48,28 +48,6 @@ def ask(
     if explain:
         show_explanation(receipt, words)
     check_finish(receipt)
-
-
-def read_prompt(argument: str | None) -> str:
-    """The prompt from the command line or from standard input.
-
-    Raises:
-        InvalidValue: it is not UTF-8, or there is none.
-    """
-    if argument is not None and argument != "-":
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidValue("prompt", f"character {error.start} is not UTF-8") from None
-        return argument
-    if argument is None and sys.stdin.isatty():
-        raise InvalidValue("prompt", "there is none", hint='cutaway ask "Is a tomato a fruit?"')
-    try:
-        return sys.stdin.buffer.read().decode().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidValue(
-            "prompt", f"byte {error.start} of standard input is not UTF-8", hint="convert it, for example with iconv"
-        ) from None
 
 
 def build_request(

@@ -14,14 +14,15 @@ from cutaway.errors import CutawayError
 
 EXIT_INTERRUPTED = 130
 
+# Where each command is, and what the overview says of it, so that the overview need not import them all.
 COMMANDS = {
-    "ask": "cutaway.cli.ask",
-    "chat": "cutaway.cli.chat",
-    "doctor": "cutaway.cli.doctor",
-    "models": "cutaway.cli.models",
-    "pull": "cutaway.cli.models",
-    "rm": "cutaway.cli.models",
-    "tokenize": "cutaway.cli.tokenize",
+    "ask": ("cutaway.cli.ask", "Answer a question."),
+    "chat": ("cutaway.cli.chat", "Talk with a model."),
+    "doctor": ("cutaway.cli.doctor", "Describe this machine, and what limits speed here."),
+    "models": ("cutaway.cli.models", "List the models that are here and those that can be pulled."),
+    "pull": ("cutaway.cli.models", "Download a model."),
+    "rm": ("cutaway.cli.models", "Remove a downloaded model."),
+    "tokenize": ("cutaway.cli.tokenize", "Show a text as a model reads it."),
 }
 
 
@@ -36,9 +37,14 @@ class LazyGroup(click.Group):
         """The command of that name, or ``None``."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

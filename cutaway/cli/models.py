@@ -12,7 +12,7 @@ from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.errors import CutawayError, UsageError
 from cutaway.hub.catalog import CatalogEntry, Purpose
-from cutaway.hub.huggingface import parse_reference
+from cutaway.hub.reference import parse_reference
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import HF_PREFIX, ModelStore, StoredModel
 

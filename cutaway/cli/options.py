@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cutaway.config import DEFAULT_MODEL
+from cutaway.cli.model import model_option
 from cutaway.engine.options import DTYPES, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import SamplingParams
@@ -56,17 +56,6 @@ class GenerationOptions:
     def engine(self) -> EngineOptions:
         """How the engine is set up; raises as ``sampling``."""
         return EngineOptions(context=self.context, dtype=self.dtype, num_threads=self.threads)
-
-
-def model_option(command: Command) -> Command:
-    """Add ``--model``."""
-    return click.option(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        show_default=True,
-        help="Built-in name, path to a .gguf file or a folder, or hf:org/repo[:file].",
-    )(command)
 
 
 def generation_options(command: Command) -> Command:

@@ -3,13 +3,9 @@
 import time
 from dataclasses import dataclass
 
-from cutaway.cli.progress import shown_progress
-from cutaway.config import load_settings
+from cutaway.cli.model import find_model
 from cutaway.engine.client import EngineClient
 from cutaway.engine.options import EngineOptions
-from cutaway.hub.files import ModelFiles
-from cutaway.hub.resolve import ensure
-from cutaway.hub.store import ModelStore
 from cutaway.text.load import load_text
 from cutaway.weights.checkpoint import open_checkpoint
 
@@ -29,17 +25,6 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
-
-
-def find_model(reference: str) -> ModelFiles:
-    """Find the model of that name, or fetch it with a progress bar.
-
-    Raises:
-        UnknownModel, DownloadError: as ``hub.resolve.ensure``.
-    """
-    settings = load_settings()
-    with shown_progress(f"pulling {reference}") as progress:
-        return ensure(reference, ModelStore(settings.cache_dir, settings.index_url), progress)
 
 
 def open_session(reference: str, options: EngineOptions) -> Session:

@@ -4,10 +4,9 @@ import json
 
 import click
 
-from cutaway.cli.ask import read_prompt
-from cutaway.cli.options import model_option
-from cutaway.cli.session import find_model
-from cutaway.text.load import load_tokenizer
+from cutaway.cli.model import find_model, model_option
+from cutaway.cli.prompt import read_prompt
+from cutaway.text.load_tokenizer import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import open_checkpoint
 

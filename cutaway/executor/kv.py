@@ -4,6 +4,7 @@ A slot is ``block * block_size + offset``. Memory is reserved at once and touche
 unused part of the cache costs address space, not RAM; until then it reads as zeros.
 """
 
+import mmap
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +33,9 @@ class KVShape:
 
 
 def allocate_kv(shape: KVShape, num_slots: int) -> tuple[LayerCache, ...]:
-    """Reserve the cache: one ``LayerCache`` a layer."""
-    size = (num_slots, shape.num_kv_heads, shape.head_dim)
-    return tuple(
-        LayerCache(torch.zeros(size, dtype=shape.dtype), torch.zeros(size, dtype=shape.dtype))
-        for _ in range(shape.num_layers)
-    )
+    """Reserve the cache: one ``LayerCache`` a layer, all zeros."""
+    # An anonymous mapping: torch.zeros would write, and so occupy, all of it at once.
+    memory = mmap.mmap(-1, num_slots * shape.bytes_per_token)
+    size = (shape.num_layers, 2, num_slots, shape.num_kv_heads, shape.head_dim)
+    whole = torch.frombuffer(memory, dtype=shape.dtype).view(size)
+    return tuple(LayerCache(key=layer[0], value=layer[1]) for layer in whole)

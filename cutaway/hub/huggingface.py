@@ -1,6 +1,6 @@
-"""Models of the Hugging Face hub: what a reference means, and fetching exactly the files that are needed.
+"""Models of the Hugging Face hub: fetching exactly the files that are needed.
 
-Owns the ``hf:ORG/REPO[:FILE]`` notation and the choice among a repository's files. Refuses to keep anything: files
+Owns the choice among a repository's files. Refuses to keep anything: files
 go to huggingface_hub's own cache, which honours HF_HOME and is shared with other programs. Invariants: only data
 formats are fetched, never pickles or scripts; all files come from one revision; a file whose SHA-256 the hub
 publishes is checked against it.
@@ -9,12 +9,10 @@ publishes is checked against it.
 import errno
 import hashlib
 import logging
-import re
 import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,52 +21,12 @@ from cutaway.errors import ChecksumMismatch, DiskFull, DownloadError, NetworkErr
 from cutaway.hub.catalog import nearest_names
 from cutaway.hub.files import select_folder_files, split_parts
 from cutaway.hub.progress import Progress
+from cutaway.hub.reference import PREFIX, HubReference
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
-PREFIX = "hf:"
-_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-REPO_ID = re.compile(rf"{_PART}/{_PART}")
 TIMEOUT_SECONDS = 30.0
-MAX_QUOTED_CHARS = 240  # the store makes the quoted reference a file name
-
-
-@dataclass(frozen=True, slots=True)
-class HubReference:
-    """A parsed reference.
-
-    Attributes:
-        repo_id: ``ORG/REPO``.
-        filename: path of a ``.gguf`` file in the repository, if one was named.
-    """
-
-    repo_id: str
-    filename: str | None = None
-
-    def __str__(self) -> str:
-        return PREFIX + self.repo_id + (f":{self.filename}" if self.filename else "")
-
-
-def parse_reference(text: str) -> HubReference:
-    """Read ``hf:ORG/REPO[:FILE]``.
-
-    Raises:
-        UsageError: the text is not of that form, or the file could lead out of the repository.
-    """
-    if len(urllib.parse.quote(text, safe="")) > MAX_QUOTED_CHARS:
-        raise UsageError(f"{text[:40]!r}… is longer than a reference can be")
-    repo_id, separator, filename = text.removeprefix(PREFIX).partition(":")
-    if not REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
-        raise UsageError(f"{text!r} does not name a repository", hint="the form is hf:ORG/REPO or hf:ORG/REPO:FILE")
-    if not separator:
-        return HubReference(repo_id)
-    segments = filename.split("/")
-    if any(segment in ("", ".", "..") for segment in segments) or not filename.isprintable() or "\\" in filename:
-        raise UsageError(f"{filename!r} is not the path of a file inside a repository")
-    if not filename.endswith(".gguf"):
-        raise UsageError(f"{filename} is not a .gguf file", hint="leave the file out to take a safetensors model")
-    return HubReference(repo_id, filename)
 
 
 def fetch(reference: HubReference, progress: Progress) -> Path:

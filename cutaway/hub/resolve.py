@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 from cutaway.errors import CorruptFile, UnknownModel, UsageError
-from cutaway.hub import huggingface
 from cutaway.hub.catalog import CatalogEntry
 from cutaway.hub.files import ModelFiles, files_at
 from cutaway.hub.progress import Progress, no_progress
+from cutaway.hub.reference import PREFIX, REPO_ID, HubReference, parse_reference
 from cutaway.hub.store import ModelStore
 
 
@@ -30,8 +30,8 @@ def resolve(reference: str, store: ModelStore) -> ModelFiles:
     """
     if not reference.strip():
         raise UsageError("the name of the model is empty", hint="cutaway models lists what there is")
-    if reference.startswith(huggingface.PREFIX):
-        return _resolve_hub(huggingface.parse_reference(reference), store)
+    if reference.startswith(PREFIX):
+        return _resolve_hub(parse_reference(reference), store)
     if _is_path(reference):
         return files_at(_existing(reference))
     return _resolve_name(reference, store)
@@ -48,10 +48,12 @@ def ensure(reference: str, store: ModelStore, progress: Progress = no_progress) 
         UsageError: it is not of a form that can be understood.
         DownloadError: it could not be fetched; see its kinds.
     """
-    if reference.startswith(huggingface.PREFIX):
-        parsed = huggingface.parse_reference(reference)
+    if reference.startswith(PREFIX):
+        parsed = parse_reference(reference)
         if (stored := store.find(str(parsed))) is None or not stored.complete:
-            store.link(str(parsed), huggingface.fetch(parsed, progress))
+            from cutaway.hub.huggingface import fetch  # as in _download
+
+            store.link(str(parsed), fetch(parsed, progress))
     elif (entry := store.catalog.get(reference)) is not None:
         stored = store.find(reference)
         if stored is None or not stored.complete:
@@ -72,7 +74,7 @@ def _download(entry: CatalogEntry, store: ModelStore, progress: Progress) -> Non
             store.install(entry.name, download(entry, store.index_url, folder, progress))
 
 
-def _resolve_hub(reference: huggingface.HubReference, store: ModelStore) -> ModelFiles:
+def _resolve_hub(reference: HubReference, store: ModelStore) -> ModelFiles:
     stored = store.find(str(reference))
     if stored is None:
         raise UnknownModel(f"{reference} is not downloaded", hint=f"cutaway pull {reference}")
@@ -112,6 +114,6 @@ def _existing(reference: str) -> Path:
 
 
 def _path_hint(reference: str) -> str:
-    if huggingface.REPO_ID.fullmatch(reference):
+    if REPO_ID.fullmatch(reference):
         return f"for a repository of the Hugging Face hub, write hf:{reference}"
     return "cutaway models lists the models that need no path"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cutaway.errors import CorruptFile, ModelError
-from cutaway.text.gguf_vocab import read_gguf_vocabulary
 from cutaway.text.hf_tokenizer import HFTokenizer
+from cutaway.text.load_tokenizer import load_tokenizer
 from cutaway.text.template import MAX_SOURCE_CHARS, ChatTemplate
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.tokenizer_json import TokenizerFolder, read_folder_vocabulary, read_tokenizer_folder, special_token
@@ -41,13 +41,6 @@ def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
         return tokenizer, _load_gguf_template(checkpoint.metadata, tokenizer)
     files = read_tokenizer_folder(checkpoint.path, checkpoint.metadata)
     return HFTokenizer(read_folder_vocabulary(files)), _load_folder_template(checkpoint.path, files)
-
-
-def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The first half of ``load_text`` alone, for those who render nothing; errors as there."""
-    if checkpoint.format == "gguf":
-        return HFTokenizer(read_gguf_vocabulary(checkpoint.metadata))
-    return HFTokenizer(read_folder_vocabulary(read_tokenizer_folder(checkpoint.path, checkpoint.metadata)))
 
 
 def _load_gguf_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -1,7 +1,8 @@
 import pytest
 
 from cutaway.errors import UnknownModel, UsageError
-from cutaway.hub.huggingface import HubReference, choose_files, parse_reference
+from cutaway.hub.huggingface import choose_files
+from cutaway.hub.reference import HubReference, parse_reference
 
 
 @pytest.mark.parametrize(
