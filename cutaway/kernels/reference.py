@@ -2,8 +2,8 @@
 
 Invariant: **a row's result depends on that row alone**, bit for bit, however many rows come with it. Libraries choose
 another order of summation for another number of rows, so every product here has one fixed shape: rows are taken in
-tiles of a constant height, the last one padded, and attention is shown keys in whole chunks from a multiple of their
-length on. (The effect and this cure: Thinking Machines, "Defeating Nondeterminism in LLM Inference", 2025.)
+tiles of a constant height, the last one padded, and attention is shown keys in whole chunks. (The effect and this
+cure: Thinking Machines, "Defeating Nondeterminism in LLM Inference", 2025.)
 
 Tensors are contiguous and on the CPU. ``dtype`` is float32 or bfloat16; sums inside norms and attention are float32.
 """
@@ -16,9 +16,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from torch import Tensor
 
-# Queries in one attention call, and the multiple of keys that it gets: torch's kernel sums up keys in chunks of 512.
+# Elementwise work below this size is not dealt out to threads (the smallest such limit in torch is that of GELU).
+UNCUT_ELEMENTS = 16_384
+
+# Queries in one attention call, and the multiple of keys that it is shown. Tiles begin at multiples of their height, so
+# a position always has the same place in its tile and is shown the same keys, whatever a step computes beside it.
 ATTENTION_TILE_ROWS = 16
-ATTENTION_CHUNK_KEYS = 512
+ATTENTION_CHUNK_KEYS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class AttentionTile:
 
     Attributes:
         first_row, num_rows: which rows of the batch.
+        place: where the first of them stands in the tile.
         first_key, end_key: which of the request's keys they are shown, in whole chunks.
         mask: [tile rows, keys], 0 where a row sees a key, else -inf.
     """
 
     first_row: int
     num_rows: int
+    place: int
     first_key: int
     end_key: int
     mask: Tensor
@@ -93,7 +99,20 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
     """
-    return F.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
+    # Contiguous, because torch sums up strided rows in an order that depends on how many there are.
+    return F.rms_norm(x.float().contiguous(), weight.shape, weight, eps).to(x.dtype)
+
+
+def rotary_angles(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine as ``rotate`` takes them, float32 [rows, 1, head_dim] each.
+
+    Args:
+        positions: [rows].
+        frequencies: float32 [head_dim / 2], the angle per position of each pair of channels.
+    """
+    angles = positions.float().unsqueeze(1) * frequencies
+    cos, sin = _in_pieces(torch.cos, angles), _in_pieces(torch.sin, angles)
+    return torch.cat((cos, cos), dim=-1).unsqueeze(1), torch.cat((-sin, sin), dim=-1).unsqueeze(1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -113,14 +132,23 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """SwiGLU's product: the first half of each row of ``gate_up`` [rows, 2 * width], activated, times the second."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate) * up
+    return _in_pieces(lambda gate, up: F.silu(gate) * up, *gate_up.chunk(2, dim=-1))
 
 
 def gelu_mul(gate_up: Tensor) -> Tensor:
     """GeGLU's product, with the tanh form of GELU: first half of each row activated, times the second half."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.gelu(gate, approximate="tanh") * up
+    return _in_pieces(lambda gate, up: F.gelu(gate, approximate="tanh") * up, *gate_up.chunk(2, dim=-1))
+
+
+def _in_pieces(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """Apply an elementwise function that uses exp or the like to a few rows of ``operands`` [rows, width] at a time.
+
+    torch deals a large tensor out to threads and may cut it inside a row. What is left over at a cut is computed with
+    other instructions, which round such functions differently. Pieces below ``UNCUT_ELEMENTS`` are not cut.
+    """
+    num_rows = max(1, UNCUT_ELEMENTS // operands[0].shape[1])
+    pieces = zip(*(torch.split(operand, num_rows) for operand in operands), strict=True)
+    return torch.cat([function(*rows) for rows in pieces])
 
 
 def write_kv(cache: Tensor, slots: Tensor, values: Tensor) -> None:
@@ -149,7 +177,7 @@ def attend(
         values = value_cache.index_select(0, span.slots).transpose(0, 1)
         for tile in span.tiles:
             rows = query[tile.first_row : tile.first_row + tile.num_rows]
-            rows = F.pad(rows, (0, 0, 0, 0, 0, ATTENTION_TILE_ROWS - tile.num_rows))
+            rows = F.pad(rows, (0, 0, 0, 0, tile.place, ATTENTION_TILE_ROWS - tile.place - tile.num_rows))
             attended = F.scaled_dot_product_attention(
                 rows.transpose(0, 1).unsqueeze(0),
                 keys[:, tile.first_key : tile.end_key].unsqueeze(0),
@@ -158,7 +186,7 @@ def attend(
                 scale=scale,
                 enable_gqa=True,
             )
-            outputs.append(attended.squeeze(0).transpose(0, 1)[: tile.num_rows])
+            outputs.append(attended.squeeze(0).transpose(0, 1)[tile.place : tile.place + tile.num_rows])
     return torch.cat(outputs).flatten(1)
 
 
@@ -176,23 +204,30 @@ def plan_attention(spans: Sequence[RowSpan], window: int | None, dtype: torch.dt
         # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
         slots = torch.cat((span.slots, span.slots[:1].expand(padding)))
         tiles = []
-        for offset in range(0, span.num_rows, ATTENTION_TILE_ROWS):
-            num_rows = min(ATTENTION_TILE_ROWS, span.num_rows - offset)
-            first = span.start + offset
-            oldest = 0 if window is None else max(0, first - window + 1)
-            first_key = oldest - oldest % ATTENTION_CHUNK_KEYS
-            end_key = first + num_rows + -(first + num_rows) % ATTENTION_CHUNK_KEYS
-            mask = _mask(first, first_key, end_key, window, dtype)
-            tiles.append(AttentionTile(span.first_row + offset, num_rows, first_key, end_key, mask))
+        position = span.start
+        end = span.start + span.num_rows
+        while position < end:
+            place = position % ATTENTION_TILE_ROWS
+            num_rows = min(ATTENTION_TILE_ROWS - place, end - position)
+            tiles.append(
+                _plan_tile(span.first_row + position - span.start, num_rows, position - place, place, window, dtype)
+            )
+            position += num_rows
         planned.append(AttentionSpan(slots, tuple(tiles)))
     return tuple(planned)
 
 
-def _mask(first: int, first_key: int, end_key: int, window: int | None, dtype: torch.dtype) -> Tensor:
-    """What a tile sees: 0 for a visible key, -inf for a hidden one; [tile rows, keys]."""
+def _plan_tile(
+    first_row: int, num_rows: int, first: int, place: int, window: int | None, dtype: torch.dtype
+) -> AttentionTile:
+    """The tile at the positions from ``first`` on, of which only those of some rows are wanted."""
+    oldest = 0 if window is None else max(0, first - window + 1)
+    first_key = oldest - oldest % ATTENTION_CHUNK_KEYS
+    end_key = first + ATTENTION_TILE_ROWS + -(first + ATTENTION_TILE_ROWS) % ATTENTION_CHUNK_KEYS
     positions = torch.arange(first, first + ATTENTION_TILE_ROWS).unsqueeze(1)
     keys = torch.arange(first_key, end_key)
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
-    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -math.inf)
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -math.inf)
+    return AttentionTile(first_row, num_rows, place, first_key, end_key, mask)

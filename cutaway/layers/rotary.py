@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cutaway.kernels import reference as kernels
+
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
@@ -69,6 +71,4 @@ class Rotary(nn.Module):
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """[rows] to cosine and sine as ``kernels.rotate`` takes them, float32 [rows, 1, head_dim] each."""
-        angles = (positions.float().unsqueeze(1) * self.frequencies).unsqueeze(1)  # [rows, 1, head_dim / 2]
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return kernels.rotary_angles(positions, self.frequencies)
