@@ -19,9 +19,9 @@ from torch import Tensor
 # Elementwise work below this size is not dealt out to threads (the smallest such limit in torch is that of GELU).
 UNCUT_ELEMENTS = 16_384
 
-# Queries in one attention call, and the multiple of keys that it is shown. Tiles begin at multiples of their height, so
-# a position always has the same place in its tile and is shown the same keys, whatever a step computes beside it.
-ATTENTION_TILE_ROWS = 16
+# Positions in one attention call, and the multiple of keys that it is shown. Tiles begin at multiples of their height,
+# so a position has its place in a tile and the keys that it is shown for good, whatever a step computes beside it.
+ATTENTION_TILE_ROWS = 8
 ATTENTION_CHUNK_KEYS = 128
 
 
@@ -50,7 +50,7 @@ class AttentionTile:
         first_row, num_rows: which rows of the batch.
         place: where the first of them stands in the tile.
         first_key, end_key: which of the request's keys they are shown, in whole chunks.
-        mask: [tile rows, keys], 0 where a row sees a key, else -inf.
+        mask: [tile rows * group, keys], 0 where a row sees a key, else -inf; repeated for each query head of a group.
     """
 
     first_row: int
@@ -147,6 +147,8 @@ def _in_pieces(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     other instructions, which round such functions differently. Pieces below ``UNCUT_ELEMENTS`` are not cut.
     """
     num_rows = max(1, UNCUT_ELEMENTS // operands[0].shape[1])
+    if operands[0].shape[0] <= num_rows:
+        return function(*operands)
     pieces = zip(*(torch.split(operand, num_rows) for operand in operands), strict=True)
     return torch.cat([function(*rows) for rows in pieces])
 
@@ -171,31 +173,38 @@ def attend(
     Returns:
         [rows, heads * head_dim]
     """
+    num_heads, head_dim = query.shape[1:]
+    num_kv_heads = key_cache.shape[1]
+    # The query heads that share a key-value head stand beside each other, and attend together like rows of one head.
+    by_group = query.view(-1, num_kv_heads, num_heads // num_kv_heads, head_dim)
     outputs = []
     for span in spans:
-        keys = key_cache.index_select(0, span.slots).transpose(0, 1)  # [kv_heads, keys, head_dim]
-        values = value_cache.index_select(0, span.slots).transpose(0, 1)
+        keys = key_cache.index_select(0, span.slots).transpose(0, 1).unsqueeze(0)  # [1, kv_heads, keys, head_dim]
+        values = value_cache.index_select(0, span.slots).transpose(0, 1).unsqueeze(0)
         for tile in span.tiles:
-            rows = query[tile.first_row : tile.first_row + tile.num_rows]
-            rows = F.pad(rows, (0, 0, 0, 0, tile.place, ATTENTION_TILE_ROWS - tile.place - tile.num_rows))
+            rows = by_group[tile.first_row : tile.first_row + tile.num_rows]
+            rows = F.pad(rows, (0, 0, 0, 0, 0, 0, tile.place, ATTENTION_TILE_ROWS - tile.place - tile.num_rows))
             attended = F.scaled_dot_product_attention(
-                rows.transpose(0, 1).unsqueeze(0),
-                keys[:, tile.first_key : tile.end_key].unsqueeze(0),
-                values[:, tile.first_key : tile.end_key].unsqueeze(0),
+                rows.transpose(0, 1).flatten(1, 2).unsqueeze(0),  # [1, kv_heads, tile rows * group, head_dim]
+                keys[:, :, tile.first_key : tile.end_key],
+                values[:, :, tile.first_key : tile.end_key],
                 attn_mask=tile.mask,
                 scale=scale,
-                enable_gqa=True,
             )
-            outputs.append(attended.squeeze(0).transpose(0, 1)[tile.place : tile.place + tile.num_rows])
+            in_tile = attended.view(num_kv_heads, ATTENTION_TILE_ROWS, -1, head_dim).transpose(0, 1)
+            outputs.append(in_tile[tile.place : tile.place + tile.num_rows])
     return torch.cat(outputs).flatten(1)
 
 
-def plan_attention(spans: Sequence[RowSpan], window: int | None, dtype: torch.dtype) -> tuple[AttentionSpan, ...]:
+def plan_attention(
+    spans: Sequence[RowSpan], window: int | None, group: int, dtype: torch.dtype
+) -> tuple[AttentionSpan, ...]:
     """Cut the rows of a batch into tiles, and say what each tile sees; once a step for all layers with one window.
 
     Args:
         spans: the rows of each request.
         window: a row sees the last ``window`` positions, its own included; ``None`` for all.
+        group: query heads that share a key-value head.
         dtype: of queries and cache.
     """
     planned = []
@@ -204,30 +213,31 @@ def plan_attention(spans: Sequence[RowSpan], window: int | None, dtype: torch.dt
         # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
         slots = torch.cat((span.slots, span.slots[:1].expand(padding)))
         tiles = []
-        position = span.start
-        end = span.start + span.num_rows
+        position, end = span.start, span.start + span.num_rows
         while position < end:
             place = position % ATTENTION_TILE_ROWS
             num_rows = min(ATTENTION_TILE_ROWS - place, end - position)
-            tiles.append(
-                _plan_tile(span.first_row + position - span.start, num_rows, position - place, place, window, dtype)
-            )
+            first_key, end_key = _shown_keys(position - place, window)
+            mask = _mask(position - place, first_key, end_key, window, dtype).repeat_interleave(group, dim=0)
+            first_row = span.first_row + position - span.start
+            tiles.append(AttentionTile(first_row, num_rows, place, first_key, end_key, mask))
             position += num_rows
         planned.append(AttentionSpan(slots, tuple(tiles)))
     return tuple(planned)
 
 
-def _plan_tile(
-    first_row: int, num_rows: int, first: int, place: int, window: int | None, dtype: torch.dtype
-) -> AttentionTile:
-    """The tile at the positions from ``first`` on, of which only those of some rows are wanted."""
+def _shown_keys(first: int, window: int | None) -> tuple[int, int]:
+    """Which keys the tile at the positions from ``first`` on is shown: whole chunks, from what its first row sees."""
     oldest = 0 if window is None else max(0, first - window + 1)
-    first_key = oldest - oldest % ATTENTION_CHUNK_KEYS
-    end_key = first + ATTENTION_TILE_ROWS + -(first + ATTENTION_TILE_ROWS) % ATTENTION_CHUNK_KEYS
+    end = first + ATTENTION_TILE_ROWS
+    return oldest - oldest % ATTENTION_CHUNK_KEYS, end + -end % ATTENTION_CHUNK_KEYS
+
+
+def _mask(first: int, first_key: int, end_key: int, window: int | None, dtype: torch.dtype) -> Tensor:
+    """What the tile at the positions from ``first`` on sees: 0 for a visible key, -inf else; [tile rows, keys]."""
     positions = torch.arange(first, first + ATTENTION_TILE_ROWS).unsqueeze(1)
     keys = torch.arange(first_key, end_key)
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
-    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -math.inf)
-    return AttentionTile(first_row, num_rows, place, first_key, end_key, mask)
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -math.inf)

@@ -41,13 +41,13 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, context: LayerContext, cache: LayerCache) -> Tensor:
         """[rows, hidden] to the same shape; stores the rows' keys and values in ``cache``."""
         heads = self.qkv(x).view(x.shape[0], -1, self.head_dim)  # [rows, heads + 2 * kv_heads, head_dim]
-        query, key, value = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        if self.query_norm is not None:
-            query = self.query_norm(query)
-        if self.key_norm is not None:
-            key = self.key_norm(key)
-        query = kernels.rotate(query, context.cos, context.sin)
-        kernels.write_kv(cache.key, context.slots, kernels.rotate(key, context.cos, context.sin))
+        queries_and_keys, value = torch.split(heads, [self.num_heads + self.num_kv_heads, self.num_kv_heads], dim=1)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = torch.split(queries_and_keys, [self.num_heads, self.num_kv_heads], dim=1)
+            queries_and_keys = torch.cat((self.query_norm(query), self.key_norm(key)), dim=1)
+        rotated = kernels.rotate(queries_and_keys, context.cos, context.sin)
+        query, key = torch.split(rotated, [self.num_heads, self.num_kv_heads], dim=1)
+        kernels.write_kv(cache.key, context.slots, key)
         kernels.write_kv(cache.value, context.slots, value)
         output: Tensor = self.output(kernels.attend(query, cache.key, cache.value, context.spans, self.scale))
         return output

@@ -57,5 +57,6 @@ class Decoder(nn.Module):
     def _context(self, kind: LayerConfig, batch: TokenBatch) -> LayerContext:
         """What the layers of a kind share in this step."""
         cos, sin = self.rotaries[kind.rope](batch.positions)
-        spans = plan_attention(batch.spans, kind.window, self.embed.weight.dtype)
+        group = self.config.num_heads // self.config.num_kv_heads
+        spans = plan_attention(batch.spans, kind.window, group, self.embed.weight.dtype)
         return LayerContext(batch.slots, cos, sin, spans)
