@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export Q
 
-.PHONY: help ask chat test test-pure check format bench docs clean
+.PHONY: help ask chat test test-pure check format bench docs illustrations clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -46,6 +46,9 @@ format: $(VENV)/dev.stamp ## Format and mend what can be mended by itself
 
 docs: $(VENV)/dev.stamp ## Generate the documents that are made from the code
 	$(BIN)/python -m scripts.cli_reference
+
+illustrations: $(VENV)/dev.stamp ## Draw docs/images from a real run
+	$(BIN)/python -m scripts.illustrations
 
 bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.startup

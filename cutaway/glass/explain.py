@@ -20,11 +20,12 @@ def explain(receipt: Receipt, words: Words, console: Console) -> None:
     console.print()
     console.print(Text(words.label("heading", model=model, request_id=receipt.request_id), style="bold"))
     for stage in tell_stages(receipt, words):
-        console.print(_draw_stage(stage))
-    console.print(_draw_ledger(receipt, words))
+        console.print(draw_stage(stage))
+    console.print(draw_ledger(receipt, words))
 
 
-def _draw_stage(stage: Stage) -> RenderableType:
+def draw_stage(stage: Stage) -> RenderableType:
+    """One stage: heading, sentence, lines, tables."""
     parts: list[RenderableType] = [
         Text(""),
         Rule(Text(f"{stage.number:2d}  {stage.title}", style="bold cyan"), align="left", style="dim", characters="─"),
@@ -50,7 +51,8 @@ def _draw_table(table: Table) -> RichTable:
     return drawn
 
 
-def _draw_ledger(receipt: Receipt, words: Words) -> RenderableType:
+def draw_ledger(receipt: Receipt, words: Words) -> RenderableType:
+    """Where the time went, with bars."""
     ledger = time_ledger(receipt)
     rows = [(words.times[name], duration) for name, duration in ledger.rows]
     rows += [(words.label("unaccounted"), ledger.unaccounted_ns), (words.label("total"), ledger.total_ns)]
