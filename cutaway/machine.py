@@ -118,8 +118,23 @@ def physical_cores() -> int:
 
 
 def available_memory_bytes() -> int:
-    """Memory that can be had now without swapping, inside the limits of the container."""
-    return read_memory().available_bytes
+    """Memory that can be had now without swapping, inside the limits of the container and of this process."""
+    room = _address_room()
+    available = read_memory().available_bytes
+    return available if room is None else min(available, room)
+
+
+def _address_room() -> int | None:
+    """Bytes of address space that this process may still take (``ulimit -v``); ``None`` without a limit."""
+    if sys.platform != "linux":
+        return None
+    import resource  # not on every platform
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    used = int(_read(ROOT / "proc/self/statm").split()[0]) * resource.getpagesize()
+    return max(0, limit - used)
 
 
 def parse_cpuinfo(text: str) -> tuple[str, tuple[str, ...]]:

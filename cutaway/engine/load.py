@@ -1,7 +1,9 @@
 """From a checkpoint to a running engine core: weights, cache, scheduler, runner."""
 
+import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -41,6 +43,32 @@ def load_core(
         InvalidValue: ``options.context`` is more than the model was trained for.
         OutOfMemory: weights and cache do not fit.
     """
+    with _naming_memory(checkpoint):
+        return _load(checkpoint, name, tokenizer, options, clock)
+
+
+@contextmanager
+def _naming_memory(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what torch and the system raise when memory runs out while loading into ``OutOfMemory``."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        is_torch = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+        is_system = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        if not (is_torch or is_system):
+            raise
+        raise OutOfMemory(
+            f"loading {checkpoint.path.name}",
+            checkpoint.num_bytes,
+            available_memory_bytes(),
+            hint="more is needed than the size of the file: decoded weights, cache and torch itself; "
+            "choose a smaller model or a smaller --context",
+        ) from None
+
+
+def _load(
+    checkpoint: Checkpoint, name: str, tokenizer: Tokenizer, options: EngineOptions, clock: Callable[[], int]
+) -> EngineCore:
     num_threads = options.num_threads or physical_cores()
     torch.set_num_threads(num_threads)
     dtype = choose_dtype(options.dtype)

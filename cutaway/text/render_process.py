@@ -103,7 +103,9 @@ def _limit_resources() -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    _, inherited = resource.getrlimit(resource.RLIMIT_AS)  # a process cannot raise what it was given
+    limit = MAX_MEMORY_BYTES if inherited == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, inherited)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
