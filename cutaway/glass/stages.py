@@ -1,12 +1,12 @@
-"""A receipt, told in the 13 stages of the seed documents: labelled texts and tables, in a reader's language.
+"""A receipt, told in 13 stages: labelled texts and tables, in a reader's language.
 
 Owns what each stage shows. Refuses to know how it is drawn: the terminal does that in ``explain``. Names in
-``snake_case`` are the field names of the seed (``token_ids``, ``cached_token_count`` …) in every language.
+``snake_case`` (``token_ids``, ``cached_token_count`` …) are the field's own and the same in every language.
 """
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
@@ -297,7 +297,7 @@ def _finish(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     return lines, []
 
 
-def _num_cached(steps: "list[StepFacts] | tuple[StepFacts, ...]") -> int:
+def _num_cached(steps: Sequence[StepFacts]) -> int:
     """Positions in the cache after the last of ``steps``."""
     return steps[-1].start + steps[-1].count if steps else 0
 
