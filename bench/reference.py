@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from bench.report import report
 from cutaway.config import DEFAULT_MODEL, load_settings
-from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
@@ -41,10 +41,8 @@ def load_ours(path: Path) -> Decoder:
 
 def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> tuple[float, float]:
     """Seconds to read all prompts, and seconds for the rest, through scheduler, cache and greedy sampler."""
-    config = model.config
     num_blocks = batch_size * MAX_LENGTH // BLOCK_SIZE
-    shape = KVShape(len(config.layers), config.num_kv_heads, config.head_dim, DTYPE)
-    runner = TorchRunner(model, allocate_kv(shape, num_blocks * BLOCK_SIZE), BLOCK_SIZE)
+    runner = TorchRunner(model, allocate_kv(kv_shape(model.config, DTYPE), num_blocks * BLOCK_SIZE), BLOCK_SIZE)
     scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 512, batch_size, batch_size, MAX_LENGTH))
     for index in range(batch_size):
         prompt = tuple(range(100 + index, 100 + index + num_prompt))

@@ -22,7 +22,7 @@ def report(name: str, unit: str, values: Sequence[float], **facts: object) -> No
         "max": round(max(values), 4),
         "runs": len(values),
         **facts,
-        "processor": read_cpu(Path("/")).model,
+        "processor": read_cpu().model,
         "cores": physical_cores(),
         "python": platform.python_version(),
         "commit": _commit(),

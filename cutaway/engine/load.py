@@ -4,6 +4,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 import torch
 
@@ -11,7 +12,7 @@ from cutaway import __version__
 from cutaway.engine.core import EngineCore
 from cutaway.engine.options import EngineOptions
 from cutaway.errors import CorruptFile, InvalidValue, OutOfMemory
-from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.kv import KVShape, allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
@@ -20,6 +21,7 @@ from cutaway.machine import BF16_FEATURES, available_memory_bytes, cpu_features,
 from cutaway.models.config import ModelConfig
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import SchedulerLimits
+from cutaway.scheduler.request import num_blocks_for
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import Checkpoint
@@ -80,21 +82,21 @@ def _load(
                 f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, "
                 f"the model only {config.vocab_size:,}"
             )
-        kv_shape = KVShape(len(config.layers), config.num_kv_heads, config.head_dim, dtype)
-        context = fit_context(config, weights, kv_shape, options)
+        shape = kv_shape(config, dtype)
+        context = fit_context(config, weights, shape, options)
         embedding_storage = weights.storage("model.embed_tokens.weight")
         model = find_architecture(checkpoint).build(config, weights, dtype)
     finally:
         weights.close()
     limits = SchedulerLimits(
         block_size=options.block_size,
-        num_blocks=-(-context // options.block_size),
+        num_blocks=num_blocks_for(context, options.block_size),
         max_step_tokens=options.max_step_tokens,
         max_running=options.max_running,
         max_waiting=options.max_waiting,
         max_length=context,
     )
-    caches = allocate_kv(kv_shape, limits.num_blocks * limits.block_size)
+    caches = allocate_kv(shape, limits.num_blocks * limits.block_size)
     facts = ModelFacts(
         name=name,
         architecture=checkpoint.architecture,
@@ -111,7 +113,7 @@ def _load(
         context_length=context,
         embedding_storage=embedding_storage,
         block_size=options.block_size,
-        kv_bytes_per_token=kv_shape.bytes_per_token,
+        kv_bytes_per_token=shape.bytes_per_token,
         fingerprint=checkpoint.fingerprint,
         version=__version__,
     )
@@ -126,7 +128,7 @@ def choose_dtype(name: str) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
-def fit_context(config: ModelConfig, weights: WeightSource, kv_shape: KVShape, options: EngineOptions) -> int:
+def fit_context(config: ModelConfig, weights: WeightSource, shape: KVShape, options: EngineOptions) -> int:
     """Positions of the longest request: what was asked for, or as much of the model's own as memory allows.
 
     Raises:
@@ -139,22 +141,15 @@ def fit_context(config: ModelConfig, weights: WeightSource, kv_shape: KVShape, o
             f"{options.context:,} positions are more than the {config.context_length:,} that the model was trained for",
         )
     available = available_memory_bytes()
-    weight_bytes = sum(_num_elements(weights.shape(name)) for name in weights) * kv_shape.dtype.itemsize
+    weight_bytes = sum(prod(weights.shape(name)) for name in weights) * shape.dtype.itemsize
     if weight_bytes > available:
         raise OutOfMemory("the model", weight_bytes, available, hint="choose a smaller model, or --dtype bfloat16")
     if options.context is not None:
-        needed = weight_bytes + options.context * kv_shape.bytes_per_token
+        needed = weight_bytes + options.context * shape.bytes_per_token
         if needed > available:
             raise OutOfMemory(f"the model with a context of {options.context:,}", needed, available)
         return options.context
-    fitting = int((available - weight_bytes) * CACHE_SHARE) // kv_shape.bytes_per_token
+    fitting = int((available - weight_bytes) * CACHE_SHARE) // shape.bytes_per_token
     if fitting < 1:
-        raise OutOfMemory("the model with its cache", weight_bytes + kv_shape.bytes_per_token, available)
+        raise OutOfMemory("the model with its cache", weight_bytes + shape.bytes_per_token, available)
     return min(config.context_length, fitting)
-
-
-def _num_elements(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from cutaway.layers.batch import LayerCache
+from cutaway.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class KVShape:
     def bytes_per_token(self) -> int:
         """Keys and values of one position in all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+def kv_shape(config: ModelConfig, dtype: torch.dtype) -> KVShape:
+    """The cache that a model needs for keys and values of ``dtype``."""
+    return KVShape(len(config.layers), config.num_kv_heads, config.head_dim, dtype)
 
 
 def allocate_kv(shape: KVShape, num_slots: int) -> tuple[LayerCache, ...]:

@@ -53,7 +53,7 @@ class ScheduledRequest:
 
     def blocks_needed(self, count: int, block_size: int) -> int:
         """Blocks to append to the table so that ``count`` more rows have room."""
-        return max(0, -(-(self.next_start + count) // block_size) - len(self.blocks))
+        return max(0, num_blocks_for(self.next_start + count, block_size) - len(self.blocks))
 
 
 def num_blocks_for(num_positions: int, block_size: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import find_architecture, read_config
@@ -58,9 +58,8 @@ def run(
     model: Decoder, dtype: torch.dtype, requests: list[NewRequest], limits: SchedulerLimits
 ) -> dict[str, list[TokenChoice]]:
     """Answer all requests under the limits; what was chosen for each."""
-    config = model.config
-    shape = KVShape(len(config.layers), config.num_kv_heads, config.head_dim, dtype)
-    runner = TorchRunner(model, allocate_kv(shape, limits.num_blocks * limits.block_size), limits.block_size)
+    caches = allocate_kv(kv_shape(model.config, dtype), limits.num_blocks * limits.block_size)
+    runner = TorchRunner(model, caches, limits.block_size)
     scheduler = Scheduler(limits)
     for new in requests:
         scheduler.add(new)

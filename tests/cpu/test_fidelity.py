@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import find_architecture, read_config
@@ -69,9 +69,8 @@ def generate(model: Decoder, prompts: list[tuple[int, ...]]) -> list[list[int]]:
     """Greedy answers to all prompts together, through scheduler, paged cache and sampler."""
     longest = max(map(len, prompts)) + NUM_GENERATED
     num_blocks = len(prompts) * (-(-longest // BLOCK_SIZE))
-    config = model.config
-    shape = KVShape(len(config.layers), config.num_kv_heads, config.head_dim, torch.float32)
-    runner = TorchRunner(model, allocate_kv(shape, num_blocks * BLOCK_SIZE), BLOCK_SIZE)
+    caches = allocate_kv(kv_shape(model.config, torch.float32), num_blocks * BLOCK_SIZE)
+    runner = TorchRunner(model, caches, BLOCK_SIZE)
     scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 256, len(prompts), len(prompts), longest))
     for index, prompt in enumerate(prompts):
         scheduler.add(NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0)))

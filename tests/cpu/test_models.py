@@ -19,7 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from cutaway.executor.kv import KVShape, allocate_kv
+from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.kernels.reference import RowSpan
 from cutaway.layers.batch import LayerCache, TokenBatch
 from cutaway.models.decoder import Decoder
@@ -102,8 +102,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PreTrainedMode
 
 
 def caches_for(model: Decoder, num_slots: int) -> tuple[LayerCache, ...]:
-    config = model.config
-    return allocate_kv(KVShape(len(config.layers), config.num_kv_heads, config.head_dim, torch.float32), num_slots)
+    return allocate_kv(kv_shape(model.config, torch.float32), num_slots)
 
 
 def rows_of(token_ids: torch.Tensor, start: int, end: int, slots: torch.Tensor) -> TokenBatch:
