@@ -13,7 +13,7 @@ from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
-from cutaway.machine import physical_cores
+from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import NewRequest, SchedulerLimits
@@ -74,7 +74,7 @@ def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> tupl
 
 def main() -> None:
     """Measure."""
-    torch.set_num_threads(physical_cores())
+    torch.set_num_threads(read_cpu().num_usable_cores)
     settings = load_settings()
     path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
     theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=DTYPE).eval()

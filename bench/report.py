@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from cutaway.machine import physical_cores, read_cpu
+from cutaway.machine import read_cpu
 
 ROOT = Path(__file__).parent.parent
 
 
 def report(name: str, unit: str, values: Sequence[float], **facts: object) -> None:
     """Print the median and the extremes of repeated measurements."""
+    cpu = read_cpu()
     line = {
         "name": name,
         "unit": unit,
@@ -22,8 +23,8 @@ def report(name: str, unit: str, values: Sequence[float], **facts: object) -> No
         "max": round(max(values), 4),
         "runs": len(values),
         **facts,
-        "processor": read_cpu().model,
-        "cores": physical_cores(),
+        "processor": cpu.model,
+        "cores": cpu.num_usable_cores,
         "python": platform.python_version(),
         "commit": _commit(),
     }

@@ -65,6 +65,11 @@ class Cpu:
     num_logical_cores: int
     num_usable_cores: int
 
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether products of bfloat16 numbers are faster here than those of float32."""
+        return not BF16_FEATURES.isdisjoint(self.features)
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -105,16 +110,6 @@ def read_memory(root: Path = ROOT) -> Memory:
         return Memory(total, available, "machine")
     room = min(max(0, limit - used) for limit, used in limits)  # a group also shares the limits of those above it
     return Memory(min(limit for limit, _ in limits), min(available, room), "cgroup")
-
-
-def cpu_features() -> frozenset[str]:
-    """Those of ``FEATURES`` that the processor has."""
-    return frozenset(read_cpu().features)
-
-
-def physical_cores() -> int:
-    """How many threads of arithmetic are worth starting; see ``Cpu.num_usable_cores``."""
-    return read_cpu().num_usable_cores
 
 
 def available_memory_bytes() -> int:

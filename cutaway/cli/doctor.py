@@ -21,7 +21,7 @@ from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.resolve import resolve
 from cutaway.hub.store import ModelStore
 from cutaway.kernels import KERNELS
-from cutaway.machine import BF16_FEATURES, Cpu, Memory, read_cpu, read_memory
+from cutaway.machine import Cpu, Memory, read_cpu, read_memory
 
 MEASURE_SECONDS = 0.3
 MEASURE_BYTES = 256 << 20
@@ -181,7 +181,7 @@ def _torch(cpu: Cpu) -> Torch:
         libraries=parse_libraries(torch.__config__.show()),
         capability=torch.backends.cpu.get_cpu_capability(),
         num_threads=cpu.num_usable_cores,
-        dtype="float32" if BF16_FEATURES.isdisjoint(cpu.features) else "bfloat16",
+        dtype="bfloat16" if cpu.has_bfloat16 else "float32",
         kernels=KERNELS,
     )
 

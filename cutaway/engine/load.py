@@ -17,7 +17,7 @@ from cutaway.executor.torch_runner import TorchRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
 from cutaway.kernels import KERNELS
-from cutaway.machine import BF16_FEATURES, available_memory_bytes, cpu_features, physical_cores
+from cutaway.machine import available_memory_bytes, read_cpu
 from cutaway.models.config import ModelConfig
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import SchedulerLimits
@@ -71,7 +71,7 @@ def _naming_memory(checkpoint: Checkpoint) -> Iterator[None]:
 def _load(
     checkpoint: Checkpoint, name: str, tokenizer: Tokenizer, options: EngineOptions, clock: Callable[[], int]
 ) -> EngineCore:
-    num_threads = options.num_threads or physical_cores()
+    num_threads = options.num_threads or read_cpu().num_usable_cores
     torch.set_num_threads(num_threads)
     dtype = choose_dtype(options.dtype)
     weights = checkpoint.weights()
@@ -124,7 +124,7 @@ def _load(
 def choose_dtype(name: str) -> torch.dtype:
     """The torch dtype of an option value; ``auto`` is bfloat16 where the processor multiplies it, else float32."""
     if name == "auto":
-        name = "bfloat16" if BF16_FEATURES & cpu_features() else "float32"
+        name = "bfloat16" if read_cpu().has_bfloat16 else "float32"
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 

