@@ -12,9 +12,9 @@ from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.errors import CutawayError, UsageError
 from cutaway.hub.catalog import CatalogEntry, Purpose
-from cutaway.hub.reference import parse_reference
+from cutaway.hub.reference import PREFIX, parse_reference
 from cutaway.hub.resolve import ensure
-from cutaway.hub.store import HF_PREFIX, ModelStore, StoredModel
+from cutaway.hub.store import ModelStore, StoredModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def pull(model: str) -> None:
     An interrupted download leaves nothing behind.
     """
     store = _store()
-    if model.startswith(HF_PREFIX):
+    if model.startswith(PREFIX):
         parse_reference(model)
     elif not store.is_name(model) or (model not in store.catalog and store.find(model) is None):
         raise _not_downloadable(store, model)
@@ -106,12 +106,12 @@ def rm(model: str, yes: bool) -> None:
     Of an hf: model only Cutaway's note of it goes; its files belong to the cache of the Hugging Face hub.
     """
     store = _store()
-    found = store.find(model) if store.is_name(model) or model.startswith(HF_PREFIX) else None
+    found = store.find(model) if store.is_name(model) or model.startswith(PREFIX) else None
     if found is not None and not yes and not _confirmed(f"Remove {model}, {_size(found.num_bytes)}? [y/N] "):
         click.echo("Nothing was removed.", err=True)
         sys.exit(1)
     removed = store.remove(model)
-    if removed.name.startswith(HF_PREFIX):
+    if removed.name.startswith(PREFIX):
         click.echo(f"Forgot {removed.name}. Its files stay in the cache of the Hugging Face hub: {removed.path}")
         click.echo("To free the space: hf cache rm", err=True)
     else:

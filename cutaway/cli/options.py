@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 
-from cutaway.cli.model import model_option
+from cutaway.cli.model import Command, model_option
 from cutaway.engine.options import DTYPES, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import SamplingParams
-
-Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Models of the Hugging Face hub: fetching exactly the files that are needed.
 
-Owns the choice among a repository's files. Refuses to keep anything: files
-go to huggingface_hub's own cache, which honours HF_HOME and is shared with other programs. Invariants: only data
-formats are fetched, never pickles or scripts; all files come from one revision; a file whose SHA-256 the hub
-publishes is checked against it.
+Owns the choice among a repository's files. Refuses to keep anything: files go to huggingface_hub's own cache, which
+honours HF_HOME and is shared with other programs. Invariants: only data formats are fetched, never pickles or scripts;
+all files come from one revision; a file whose SHA-256 the hub publishes is checked against it.
 """
 
 import errno

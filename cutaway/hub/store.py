@@ -28,9 +28,9 @@ from pathlib import Path
 from cutaway.errors import CutawayError, DownloadError, ModelError, UnknownModel, UsageError
 from cutaway.hub.catalog import BUILT_IN, Catalog, Purpose, nearest_names
 from cutaway.hub.files import files_at
+from cutaway.hub.reference import PREFIX
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-HF_PREFIX = "hf:"
 POLL_SECONDS = 0.1
 
 
@@ -89,7 +89,7 @@ class ModelStore:
 
     def find(self, reference: str) -> StoredModel | None:
         """The stored model of that name or ``hf:`` reference, or ``None``."""
-        if reference.startswith(HF_PREFIX):
+        if reference.startswith(PREFIX):
             return self._linked(self._link_path(reference))
         path = self.path(reference)
         try:
@@ -105,7 +105,7 @@ class ModelStore:
         """All models that lie here, incomplete ones too, by name; those of the Hugging Face cache come last."""
         try:
             files = sorted(self.models_dir.glob("*.gguf"))
-            links = sorted((self.models_dir / "hf").glob(f"{urllib.parse.quote(HF_PREFIX, safe='')}*"))
+            links = sorted((self.models_dir / "hf").glob(f"{urllib.parse.quote(PREFIX, safe='')}*"))
         except OSError as error:
             raise _unusable(self.models_dir, error) from None
         names = [file.stem for file in files if NAME.fullmatch(file.stem) and file.is_file()]
@@ -122,7 +122,7 @@ class ModelStore:
             UnknownModel: the store has no such model, or what was given is a path.
             UsageError: the model is being pulled at this moment.
         """
-        if not reference.startswith(HF_PREFIX) and not NAME.fullmatch(reference):
+        if not reference.startswith(PREFIX) and not NAME.fullmatch(reference):
             raise UnknownModel(
                 f"{reference!r} is not the name of a stored model",
                 hint="only models in the cache folder can be removed; a file of your own is yours to delete",
@@ -135,7 +135,7 @@ class ModelStore:
             model = self.find(reference)
             if model is None:
                 raise absent
-            path = self._link_path(reference) if reference.startswith(HF_PREFIX) else model.path
+            path = self._link_path(reference) if reference.startswith(PREFIX) else model.path
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:

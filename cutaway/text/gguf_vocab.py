@@ -22,6 +22,7 @@ from cutaway.text.pre_tokenizers import find_pre_tokenization
 from cutaway.text.vocabulary import (
     BYTE_PIECES,
     END_SPELLINGS,
+    MAX_TOKENS,
     SPACE_PIECE,
     Alphabet,
     Vocabulary,
@@ -30,7 +31,6 @@ from cutaway.text.vocabulary import (
 )
 from cutaway.weights.metadata import Metadata
 
-MAX_TOKENS = 2**22
 MAX_TOKEN_CHARS = 4096
 MAX_SPLITS = 2**25
 

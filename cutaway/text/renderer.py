@@ -22,7 +22,7 @@ MAX_START_SECONDS = 60.0
 
 _SCRIPT = Path(__file__).with_name("render_process.py")
 _LENGTH = struct.Struct(">Q")
-_UNTRUSTED = "the template is broken or hostile; take the model from a source that you trust"
+UNTRUSTED = "the template is broken or hostile; take the model from a source that you trust"
 
 
 class Renderer:
@@ -106,9 +106,9 @@ class _Child:
         if reply is not None:
             return reply
         if expired.is_set():
-            raise TemplateError(f"{complaint} within its limit of {seconds:g} seconds", hint=_UNTRUSTED)
+            raise TemplateError(f"{complaint} within its limit of {seconds:g} seconds", hint=UNTRUSTED)
         status = _name(self._process.wait())
-        raise TemplateError(f"the chat template broke the process that rendered it ({status})", hint=_UNTRUSTED)
+        raise TemplateError(f"the chat template broke the process that rendered it ({status})", hint=UNTRUSTED)
 
     def _talk(self, job: Mapping[str, object] | None) -> Mapping[str, object] | None:
         """Send the job, if there is one, and wait for a reply; ``None`` when the process is gone."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from cutaway.errors import CorruptFile, TemplateError
-from cutaway.text.renderer import Renderer
+from cutaway.text.renderer import UNTRUSTED, Renderer
 
 MAX_SOURCE_CHARS = 256 * 1024
 # Fuel is about one a step of the template and one for ten characters that it moves.
@@ -19,8 +19,6 @@ BASE_OUTPUT_CHARS = 1_000_000
 OUTPUT_PER_CHAR = 4
 BASE_SECONDS = 2.0
 SECONDS_PER_MEGACHAR = 1.0
-
-_UNTRUSTED = "the template is broken or hostile; take the model from a source that you trust"
 
 
 class ChatTemplate:
@@ -47,7 +45,7 @@ class ChatTemplate:
         if len(source) > MAX_SOURCE_CHARS:
             raise TemplateError(
                 f"the chat template has {len(source):,} characters, more than the limit of {MAX_SOURCE_CHARS:,}",
-                hint=_UNTRUSTED,
+                hint=UNTRUSTED,
             )
         try:
             source.encode()
@@ -98,19 +96,19 @@ def _explain(reply: Mapping[str, object], limits: Mapping[str, int]) -> Template
         )
     if kind == "OutOfFuel":
         return TemplateError(
-            f"the chat template{where} ran out of its limit of {limits['fuel']:,} steps", hint=_UNTRUSTED
+            f"the chat template{where} ran out of its limit of {limits['fuel']:,} steps", hint=UNTRUSTED
         )
     if kind == "OutputTooLong":
         return TemplateError(
             f"the chat template wrote {detail} characters, more than the limit of {limits['output']:,}",
-            hint=_UNTRUSTED,
+            hint=UNTRUSTED,
         )
     if kind == "MemoryError":
-        return TemplateError("the chat template ran out of its limit of memory", hint=_UNTRUSTED)
+        return TemplateError("the chat template ran out of its limit of memory", hint=UNTRUSTED)
     if kind == "RecursionError" or "recursion limit" in detail:
-        return TemplateError(f"the chat template{where} is nested or calls itself too deeply", hint=_UNTRUSTED)
+        return TemplateError(f"the chat template{where} is nested or calls itself too deeply", hint=UNTRUSTED)
     if kind == "SyntaxError":
-        return TemplateError(f"the chat template is not valid{where}: {detail}", hint=_UNTRUSTED)
+        return TemplateError(f"the chat template is not valid{where}: {detail}", hint=UNTRUSTED)
     return TemplateError(
         f"the chat template failed{where}: {detail}",
         hint="it may use something that Cutaway does not offer to templates; please report the model",

@@ -15,12 +15,11 @@ from tokenizers import Tokenizer as Backend
 from cutaway.errors import CorruptFile, UnsupportedModel
 from cutaway.text.escape import MARK
 from cutaway.text.patterns import check_pattern
-from cutaway.text.vocabulary import SPACE_PIECE, Alphabet, Vocabulary, contained, gather_end_ids
+from cutaway.text.vocabulary import MAX_TOKENS, SPACE_PIECE, Alphabet, Vocabulary, contained, gather_end_ids
 from cutaway.weights.json_file import read_json
 from cutaway.weights.metadata import Metadata, flatten
 from cutaway.weights.tensor_file import FETCH_AGAIN
 
-MAX_TOKENS = 2**22
 MAX_REPLACEMENT_CHARS = 256
 
 _FILE = "tokenizer.json"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer as Backend
 
+MAX_TOKENS = 2**22
+
 # Spellings that end an answer wherever they are control tokens: what llama.cpp gathers (src/llama-vocab.cpp), most
 # specific first. A token that merely looks like one (Gemma has a strike-through </s>) is no control token.
 END_SPELLINGS = (
