@@ -110,6 +110,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_chat(terminal: "pexpect.spawn[str]
 
 def test_ctrl_c_at_the_prompt_gives_up_the_line(terminal: "pexpect.spawn[str]") -> None:
     terminal.send("half a li")
+    terminal.expect_exact("half a li")  # the line editor has taken it in and waits
     terminal.sendintr()
     terminal.expect_exact("> ")
     terminal.sendline("/model")
