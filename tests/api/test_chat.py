@@ -88,7 +88,6 @@ def terminal(cutaway_command: CutawayCommand, smollm: str) -> Iterator["pexpect.
         encoding="utf-8",
         timeout=120,
     )
-    child.setecho(False)
     child.expect_exact("> ")
     yield child
     child.close(force=True)
@@ -96,11 +95,13 @@ def terminal(cutaway_command: CutawayCommand, smollm: str) -> Iterator["pexpect.
 
 def test_ctrl_c_stops_an_answer_and_keeps_the_chat(terminal: "pexpect.spawn[str]") -> None:
     terminal.sendline("Write a very long story about a lighthouse.")
+    terminal.expect_exact("lighthouse.\r\n")
     terminal.expect(re.compile("[a-z]+ [a-z]+ [a-z]+ [a-z]+"))
     terminal.sendintr()
     terminal.expect_exact("(stopped)")
     terminal.expect_exact("> ")
     terminal.sendline("Say hi.")
+    terminal.expect_exact("Say hi.\r\n")
     terminal.expect(re.compile("[A-Za-z]{2,}.*> ", re.DOTALL))
     terminal.sendeof()
     terminal.expect(pexpect.EOF)
