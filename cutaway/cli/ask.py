@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import secrets
 import time
 from dataclasses import asdict, replace
 
@@ -28,9 +27,14 @@ ENDS_WELL = (FinishReason.STOP, FinishReason.LENGTH)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with ids, usage and timings.")
 @click.option("--logprobs", type=int, help="With --json: log-probabilities, and this many alternatives of each token.")
 @click.option("--explain", is_flag=True, help="Show afterwards, in 13 stages, how the answer came about.")
-@click.option("--lang", type=click.Choice(LANGUAGES), default="en", help="Language of --explain.")
+@click.option("--lang", type=click.Choice(LANGUAGES), help="Language of --explain; en, if left out.")
 def ask(
-    prompt: str | None, options: GenerationOptions, as_json: bool, logprobs: int | None, explain: bool, lang: str
+    prompt: str | None,
+    options: GenerationOptions,
+    as_json: bool,
+    logprobs: int | None,
+    explain: bool,
+    lang: str | None,
 ) -> None:
     """Answer PROMPT; without it, or with -, read it from standard input.
 
@@ -38,9 +42,13 @@ def ask(
     """
     if logprobs is not None and not as_json:
         raise InvalidValue("logprobs", "log-probabilities are part of the JSON object", hint="add --json")
+    if lang is not None and not explain:
+        raise InvalidValue("lang", "it is the language of the explanation", hint="add --explain")
     text = read_prompt(prompt)
-    request = build_request(text, options, logprobs, EXPLAINED_CANDIDATES if explain else 0)
-    words = load_words(lang)
+    request = options.request(
+        [Message(Role.USER, text, "question")], logprobs, num_candidates=EXPLAINED_CANDIDATES if explain else 0
+    )
+    words = load_words(lang or "en")
     with open_session(options.model, options.engine()) as session:
         receipt = asyncio.run(run_request(session, request, text, print_text=not as_json))
     if as_json:
@@ -48,28 +56,6 @@ def ask(
     if explain:
         show_explanation(receipt, words)
     check_finish(receipt)
-
-
-def build_request(
-    text: str, options: GenerationOptions, num_logprobs: int | None, num_candidates: int
-) -> GenerationRequest:
-    """The request that the command line describes.
-
-    Raises:
-        InvalidValue: a value is outside its limits.
-    """
-    messages = [Message(Role.USER, text, "question")]
-    if options.system is not None:
-        messages.insert(0, Message(Role.SYSTEM, options.system, "--system"))
-    return GenerationRequest(
-        request_id=f"req_{secrets.token_hex(8)}",
-        messages=tuple(messages),
-        sampling=options.sampling(),
-        max_tokens=options.max_tokens,
-        stop=options.stop,
-        num_logprobs=num_logprobs,
-        num_candidates=num_candidates,
-    )
 
 
 async def run_request(session: Session, request: GenerationRequest, question: str, *, print_text: bool) -> Receipt:

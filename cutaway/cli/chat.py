@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +29,7 @@ Ctrl-C stops an answer, Ctrl-D ends the chat."""
 @generation_options
 def chat(options: GenerationOptions) -> None:
     """Talk with a model. /help lists what else one can type; Ctrl-C stops an answer, Ctrl-D ends the chat."""
-    options.sampling()
+    options.request([Message(Role.USER, "")])  # refuses wrong values before a model is loaded
     conversation = Conversation(options)
     click.echo(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.", err=True)
     _enable_line_editing()
@@ -83,13 +82,7 @@ class Conversation:
     def _answer(self, text: str) -> None:
         """Ask the model, print the answer as it comes, and remember both; an answer that was stopped stays as it is."""
         question = Message(Role.USER, text, "question")
-        request = GenerationRequest(
-            request_id=f"req_{secrets.token_hex(8)}",
-            messages=(*self._instructions(), *self.history, question),
-            sampling=self.options.sampling(),
-            max_tokens=self.options.max_tokens,
-            stop=self.options.stop,
-        )
+        request = self.options.request([*self.history, question])
         parts: list[str] = []
         try:
             finish = asyncio.run(self._run(request, parts))
@@ -112,9 +105,6 @@ class Conversation:
         click.echo()
         return finish
 
-    def _instructions(self) -> list[Message]:
-        return [] if self.options.system is None else [Message(Role.SYSTEM, self.options.system, "--system")]
-
     def _system(self, text: str) -> None:
         if text:
             self.options = replace(self.options, system=text)
@@ -136,7 +126,7 @@ class Conversation:
         if not name:
             raise InvalidValue("file", "there is no name", hint="/save tomato.md")
         path = Path(name).expanduser()
-        messages = [*self._instructions(), *self.history]
+        messages = [*self.options.instructions(), *self.history]
         if path.suffix == ".md":
             content = "".join(f"**{message.role.value}**\n\n{message.content}\n\n" for message in messages)
         else:

@@ -2,7 +2,7 @@
 
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 from cutaway.cli.model import Command, model_option
 from cutaway.engine.options import DTYPES, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
-from cutaway.types import SamplingParams
+from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,40 @@ class GenerationOptions:
     threads: int | None
     dtype: str
 
-    def sampling(self) -> SamplingParams:
-        """How tokens are chosen; without a seed, one is drawn.
+    def engine(self) -> EngineOptions:
+        """How the engine is set up.
 
         Raises:
             InvalidValue: a value is outside its limits.
         """
-        return SamplingParams(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            seed=secrets.randbelow(MAX_SEED) if self.seed is None else self.seed,
-        )
-
-    def engine(self) -> EngineOptions:
-        """How the engine is set up; raises as ``sampling``."""
         return EngineOptions(context=self.context, dtype=self.dtype, num_threads=self.threads)
+
+    def instructions(self) -> tuple[Message, ...]:
+        """What stands before a conversation: one message, or none without ``--system``."""
+        return () if self.system is None else (Message(Role.SYSTEM, self.system, "--system"),)
+
+    def request(
+        self, conversation: Sequence[Message], num_logprobs: int | None = None, num_candidates: int = 0
+    ) -> GenerationRequest:
+        """A request that goes on with a conversation; without a seed, one is drawn. Raises as ``engine``."""
+        return GenerationRequest(
+            request_id=f"req_{secrets.token_hex(8)}",
+            messages=(*self.instructions(), *conversation),
+            sampling=SamplingParams(
+                temperature=self.temperature,
+                top_p=self.top_p,
+                top_k=self.top_k,
+                min_p=self.min_p,
+                repetition_penalty=self.repetition_penalty,
+                presence_penalty=self.presence_penalty,
+                frequency_penalty=self.frequency_penalty,
+                seed=secrets.randbelow(MAX_SEED) if self.seed is None else self.seed,
+            ),
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            num_logprobs=num_logprobs,
+            num_candidates=num_candidates,
+        )
 
 
 def generation_options(command: Command) -> Command:

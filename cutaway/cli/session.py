@@ -41,7 +41,7 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     # Imported here, after everything that can fail without it: torch takes longer to import than a model to load.
     try:
         from cutaway.engine.load import load_core
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CutawayError(
             f"torch, which does the arithmetic, cannot be loaded: {reason}",

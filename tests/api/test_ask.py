@@ -164,6 +164,7 @@ def test_a_clamped_answer_is_reported(cutaway_command: CutawayCommand, smollm: s
         (["--logprobs", "3"], ["logprobs", "--json"]),
         (["--json", "--logprobs", "21"], ["num_logprobs", "21", "20"]),
         (["--lang", "tlh"], ["lang", "tlh", "ko"]),
+        (["--lang", "ko"], ["lang", "--explain"]),
         (["--colour", "red"], ["--colour"]),
     ],
     ids=lambda value: " ".join(value),

@@ -67,6 +67,16 @@ def test_an_error_keeps_the_chat(cutaway_command: CutawayCommand, smollm: str, t
     assert done.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--max-tokens", "0"], ["--top-p", "0"], ["--stop", ""], ["--threads", "0"]], ids=str
+)
+def test_wrong_values_are_refused_before_the_chat_begins(cutaway_command: CutawayCommand, wrong: list[str]) -> None:
+    done = cutaway_command("chat", "-m", "no-such-model", *wrong)
+    assert done.rc == 2
+    assert "is outside its limits" in done.stderr
+    assert "no-such-model" not in done.stderr
+
+
 def test_another_model_goes_on_with_the_conversation(
     cutaway_command: CutawayCommand, smollm: str, real_model: Callable[[str], Path]
 ) -> None:
