@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import click
 
 from cutaway.cli.options import GenerationOptions, generation_options
+from cutaway.cli.output import stream, tell
 from cutaway.cli.prompt import read_prompt
 from cutaway.cli.session import Session, open_session
 from cutaway.engine.client import EngineClient
@@ -67,7 +68,7 @@ async def run_request(session: Session, request: GenerationRequest, question: st
         if delta.text and first_text_ns is None:
             first_text_ns = time.perf_counter_ns()
         if print_text:
-            click.echo(delta.text, nl=False)
+            stream(delta.text)
     last_ns = time.perf_counter_ns()
     if print_text:
         click.echo()
@@ -78,7 +79,7 @@ async def run_request(session: Session, request: GenerationRequest, question: st
 def print_notices(delta: Delta) -> None:
     """Say on standard error what was changed about a request."""
     for notice in delta.notices:
-        click.echo(f"note: {notice}", err=True)
+        tell(f"note: {notice}")
 
 
 def fetch_receipt(engine: EngineClient, request_id: str) -> Receipt:

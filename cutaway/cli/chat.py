@@ -12,6 +12,7 @@ import click
 
 from cutaway.cli.ask import print_notices
 from cutaway.cli.options import GenerationOptions, generation_options
+from cutaway.cli.output import stream, tell
 from cutaway.cli.session import open_session
 from cutaway.errors import CutawayError, InvalidValue
 from cutaway.types import Finish, FinishReason, GenerationRequest, Message, Role
@@ -31,14 +32,14 @@ def chat(options: GenerationOptions) -> None:
     """Talk with a model. /help lists what else one can type; Ctrl-C stops an answer, Ctrl-D ends the chat."""
     options.request([Message(Role.USER, "")])  # refuses wrong values before a model is loaded
     conversation = Conversation(options)
-    click.echo(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.", err=True)
+    tell(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.")
     _enable_line_editing()
     try:
         while (line := _read_line()) is not None:
             try:
                 conversation.obey(line)
             except CutawayError as error:
-                click.echo(f"error: {error}", err=True)
+                tell(f"error: {error}")
     finally:
         conversation.session.engine.close()
 
@@ -73,7 +74,7 @@ class Conversation:
             "/reset": self._reset,
             "/model": self._model,
             "/save": self._save,
-            "/help": lambda _: click.echo(HELP, err=True),
+            "/help": lambda _: tell(HELP),
         }
         if command not in commands:
             raise InvalidValue("command", f"{command} is none of {', '.join(commands)}")
@@ -88,10 +89,10 @@ class Conversation:
             finish = asyncio.run(self._run(request, parts))
         except KeyboardInterrupt:
             finish = None
-            click.echo("\n(stopped)", err=True)
+            tell("\n(stopped)")
         answer = Message(Role.ASSISTANT, "".join(parts), "history")
         if finish is not None and finish.reason in (FinishReason.REJECTED, FinishReason.FAILED):
-            click.echo(f"error: the request was {finish.reason.value}: {finish.cause}", err=True)
+            tell(f"error: the request was {finish.reason.value}: {finish.cause}")
         else:
             self.history += [replace(question, origin="history"), answer]
 
@@ -100,7 +101,7 @@ class Conversation:
         async for delta in self.session.engine.submit(request):
             print_notices(delta)
             parts.append(delta.text)
-            click.echo(delta.text, nl=False)
+            stream(delta.text)
             finish = delta.finish
         click.echo()
         return finish
@@ -108,11 +109,11 @@ class Conversation:
     def _system(self, text: str) -> None:
         if text:
             self.options = replace(self.options, system=text)
-        click.echo(f"system: {self.options.system or '(none)'}", err=True)
+        tell(f"system: {self.options.system or '(none)'}")
 
     def _reset(self, _: str) -> None:
         self.history.clear()
-        click.echo("the conversation is forgotten", err=True)
+        tell("the conversation is forgotten")
 
     def _model(self, name: str) -> None:
         if name:
@@ -120,7 +121,7 @@ class Conversation:
             self.session.engine.close()
             self.session = session
             self.options = replace(self.options, model=name)
-        click.echo(f"model: {self.options.model}", err=True)
+        tell(f"model: {self.options.model}")
 
     def _save(self, name: str) -> None:
         if not name:
@@ -139,7 +140,7 @@ class Conversation:
             raise InvalidValue("file", f"{path} exists already", hint="choose another name") from None
         except OSError as error:
             raise InvalidValue("file", f"{path} cannot be written: {error.strerror}") from None
-        click.echo(f"saved {len(messages)} messages to {path}", err=True)
+        tell(f"saved {len(messages)} messages to {path}")
 
 
 def _enable_line_editing() -> None:

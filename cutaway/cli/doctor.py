@@ -15,6 +15,7 @@ import click
 
 from cutaway import __version__
 from cutaway.cli.facts import HeaderFacts, inspect_model, read_facts
+from cutaway.cli.output import show
 from cutaway.config import DEFAULT_MODEL, Settings, load_settings
 from cutaway.errors import CutawayError, ModelError
 from cutaway.hub.catalog import BUILT_IN
@@ -110,7 +111,7 @@ def doctor(model: str, network: bool, as_json: bool) -> None:
         click.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
     for line in _lines(report):
-        click.echo(line)
+        show(line)
 
 
 def examine(settings: Settings, model: str, index: str) -> Report:

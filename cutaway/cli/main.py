@@ -10,6 +10,7 @@ import sys
 import click
 
 from cutaway import __version__
+from cutaway.cli.output import tell
 from cutaway.errors import CutawayError
 
 EXIT_INTERRUPTED = 130
@@ -64,7 +65,7 @@ def run() -> None:
         error.show()
         sys.exit(error.exit_code)
     except CutawayError as error:
-        click.echo(f"error: {error}", err=True)
+        tell(f"error: {error}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(EXIT_INTERRUPTED)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from cutaway.cli.facts import HeaderFacts, read_facts
+from cutaway.cli.output import show, tell
 from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.errors import CutawayError, UsageError
@@ -15,6 +16,7 @@ from cutaway.hub.catalog import CatalogEntry, Purpose
 from cutaway.hub.reference import PREFIX, parse_reference
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore, StoredModel
+from cutaway.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,15 @@ def pull(model: str) -> None:
         raise _not_downloadable(store, model)
     entry, present = store.catalog.get(model), store.find(model)
     if present is not None and present.complete and _is_sound(present, entry):
-        click.echo(f"{model} is already here: {present.path}")
+        show(f"{model} is already here: {present.path}")
         return
     if entry is not None:
-        click.echo(f"{entry.title}; licence: {entry.licence} ({entry.licence_url})", err=True)
+        tell(f"{entry.title}; licence: {entry.licence} ({entry.licence_url})")
         if entry.purpose is Purpose.TESTS:
-            click.echo(f"a test model: {entry.note}", err=True)
+            tell(f"a test model: {entry.note}")
     with shown_progress(model) as progress:
         files = ensure(model, store, progress)
-    click.echo(f"{model} is ready: {files.path}")
+    show(f"{model} is ready: {files.path}")
 
 
 @click.command()
@@ -87,12 +89,12 @@ def models(show_all: bool, as_json: bool) -> None:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
         return
     for line in _table(rows):
-        click.echo(line)
+        show(line)
     if show_all:
         click.echo()
         for row in rows:
             if row.licence:
-                click.echo(f"{row.name}: {row.licence}, {row.licence_url}; {row.note}")
+                show(f"{row.name}: {row.licence}, {row.licence_url}; {row.note}")
     elif len(rows) < len(present | set(store.catalog)):
         click.echo("\ncutaway models --all shows test models too")
 
@@ -108,14 +110,14 @@ def rm(model: str, yes: bool) -> None:
     store = _store()
     found = store.find(model) if store.is_name(model) or model.startswith(PREFIX) else None
     if found is not None and not yes and not _confirmed(f"Remove {model}, {_size(found.num_bytes)}? [y/N] "):
-        click.echo("Nothing was removed.", err=True)
+        tell("Nothing was removed.")
         sys.exit(1)
     removed = store.remove(model)
     if removed.name.startswith(PREFIX):
-        click.echo(f"Forgot {removed.name}. Its files stay in the cache of the Hugging Face hub: {removed.path}")
-        click.echo("To free the space: hf cache rm", err=True)
+        show(f"Forgot {removed.name}. Its files stay in the cache of the Hugging Face hub: {removed.path}")
+        tell("To free the space: hf cache rm")
     else:
-        click.echo(f"Removed {removed.name}, {_size(removed.num_bytes)}.")
+        show(f"Removed {removed.name}, {_size(removed.num_bytes)}.")
 
 
 def _store() -> ModelStore:
@@ -142,13 +144,13 @@ def _is_sound(present: StoredModel, entry: CatalogEntry | None) -> bool:
             return True
     except OSError as error:
         raise CutawayError(f"cannot read {present.path}: {error.strerror or error}") from None
-    click.echo(f"{present.path} is not what was published; fetching it again", err=True)
+    tell(f"{present.path} is not what was published; fetching it again")
     present.path.unlink(missing_ok=True)
     return False
 
 
 def _confirmed(question: str) -> bool:
-    click.echo(question, err=True, nl=False)
+    click.echo(printable(question), err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:
         click.echo(err=True)

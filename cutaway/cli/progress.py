@@ -4,8 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
+from cutaway.cli.output import tell
 from cutaway.hub.progress import Progress
 
 PERCENT_STEP = 10
@@ -26,7 +25,7 @@ def _lines(what: str) -> Iterator[Progress]:
         nonlocal next_percent
         percent = 100 * num_done // num_total if num_total else 100
         if percent >= next_percent:
-            click.echo(f"{what}: {percent}% of {num_total / 1e6:,.1f} MB", err=True)
+            tell(f"{what}: {percent}% of {num_total / 1e6:,.1f} MB")
             next_percent = percent - percent % PERCENT_STEP + PERCENT_STEP
 
     yield progress

@@ -5,6 +5,7 @@ import json
 import click
 
 from cutaway.cli.model import find_model, model_option
+from cutaway.cli.output import show, tell
 from cutaway.cli.prompt import read_prompt
 from cutaway.text.load_tokenizer import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
@@ -32,8 +33,8 @@ def tokenize(text: str | None, model: str, plain: bool, as_json: bool) -> None:
         content = tokenizer.token_bytes(token_id)
         shown = json.dumps(content.decode("utf-8", "replace"), ensure_ascii=False)
         mark = "  special" if tokenizer.is_special(token_id) else ""
-        click.echo(f"{index:5d} {token_id:8d}  {tokenizer.piece(token_id):20} {shown:20} {content.hex(' ')}{mark}")
-    click.echo(f"{len(encoding.token_ids):,} tokens", err=True)
+        show(f"{index:5d} {token_id:8d}  {tokenizer.piece(token_id):20} {shown:20} {content.hex(' ')}{mark}")
+    tell(f"{len(encoding.token_ids):,} tokens")
 
 
 def _describe(tokenizer: Tokenizer, token_id: int) -> dict[str, object]:

@@ -10,6 +10,7 @@ from cutaway.glass.ledger import time_ledger
 from cutaway.glass.receipt import Receipt
 from cutaway.glass.stages import Stage, Table, tell_stages
 from cutaway.glass.words import Words
+from cutaway.printable import printable
 
 INDENT = 5
 
@@ -18,7 +19,7 @@ def explain(receipt: Receipt, words: Words, console: Console) -> None:
     """Print a receipt: 13 stages, then the time ledger."""
     model = f"{receipt.model.name} ({receipt.model.architecture}, {receipt.model.quantization}, {receipt.model.dtype})"
     console.print()
-    console.print(Text(words.label("heading", model=model, request_id=receipt.request_id), style="bold"))
+    console.print(Text(printable(words.label("heading", model=model, request_id=receipt.request_id)), style="bold"))
     for stage in tell_stages(receipt, words):
         console.print(draw_stage(stage))
     console.print(draw_ledger(receipt, words))
@@ -36,7 +37,7 @@ def draw_stage(stage: Stage) -> RenderableType:
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold")
         for label, text in stage.lines:
-            grid.add_row(Text(label), Text(text))
+            grid.add_row(Text(label), Text(printable(text)))
         parts.append(Padding(grid, (0, 0, 0, INDENT)))
     parts += [Padding(_draw_table(table), (0, 0, 0, INDENT)) for table in stage.tables]
     return Group(*parts)
@@ -47,7 +48,7 @@ def _draw_table(table: Table) -> RichTable:
     for heading in table.headings:
         drawn.add_column(Text(heading), overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     return drawn
 
 

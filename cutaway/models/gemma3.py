@@ -48,6 +48,7 @@ def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
 
 def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
     """Read the numbers of a ``config.json``."""
+    require(metadata, "model_type", "gemma3_text")  # "gemma3" wraps the text model in one that also sees images
     require(metadata, "hidden_activation", "gelu_pytorch_tanh")
     require(metadata, "attention_bias", False)
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):

@@ -1,5 +1,6 @@
 """Each architecture against transformers, with tiny random weights in float32."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from cutaway.errors import UnsupportedModel
 from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.kernels.reference import RowSpan
 from cutaway.layers.batch import LayerCache, TokenBatch
@@ -134,3 +136,31 @@ def test_reading_in_pieces_gives_the_same_bits(pair: tuple[PreTrainedModel, Deco
         pieces.append(ours(rows_of(token_ids, start, start + size, slots), caches))
         start += size
     assert torch.equal(torch.cat(pieces), whole)
+
+
+REFUSED = [
+    (llama, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    (llama, {"attention_bias": True}, "attention_bias True"),
+    (llama, {"mlp_bias": True}, "mlp_bias True"),
+    (llama, {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+    (mistral, {"layer_types": ["chunked_attention"] * 7}, "'chunked_attention'"),
+    (qwen2, {"hidden_act": "relu"}, "hidden_act 'relu'"),
+    (qwen3, {"attention_bias": True}, "attention_bias True"),
+    (gemma3, {"model_type": "gemma3"}, "model_type 'gemma3'"),
+    (gemma3, {"hidden_activation": "silu"}, "hidden_activation 'silu'"),
+    (gemma3, {"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+    (gemma3, {"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
+    (llama, {"model_type": "falcon"}, "'falcon'"),
+]
+
+
+@pytest.mark.parametrize(("make", "changes", "named"), REFUSED, ids=str)
+def test_what_a_config_asks_for_and_we_do_not_know_is_refused(
+    tmp_path: Path, make: Callable[[], PreTrainedModel], changes: dict[str, object], named: str
+) -> None:
+    make().save_pretrained(tmp_path)
+    config_path = tmp_path / "config.json"
+    config_path.write_text(json.dumps(json.loads(config_path.read_text()) | changes))
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(UnsupportedModel, match=named):
+        read_config(checkpoint, checkpoint.weights())
