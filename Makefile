@@ -5,7 +5,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-export Q
+export QUESTION = $(value Q)
 
 .PHONY: help ask chat test test-pure check format bench docs illustrations clean
 
@@ -14,6 +14,7 @@ help: ## Show this list
 
 $(VENV)/run.stamp: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing torch and others: 0.2 GB or more, once"
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint requirements.lock --editable .
 	touch $@
 
@@ -22,7 +23,7 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	touch $@
 
 ask: $(VENV)/run.stamp ## Answer a question: make ask Q="Is a tomato a fruit?"
-	@$(BIN)/cutaway ask -- "$$Q"
+	@$(BIN)/cutaway ask -- "$$QUESTION"
 
 chat: $(VENV)/run.stamp ## Talk in the terminal
 	@$(BIN)/cutaway chat

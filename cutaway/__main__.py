@@ -1,5 +1,19 @@
-"""``python -m cutaway`` is the ``cutaway`` command."""
+"""The entry of the ``cutaway`` command, and of ``python -m cutaway``."""
 
-from cutaway.cli.main import run
+import sys
 
-run()
+EXIT_INTERRUPTED = 130
+
+
+def run() -> None:
+    """Run the command line and exit. Ctrl-C ends it quietly, also while it is still importing."""
+    try:
+        from cutaway.cli.main import run_command
+
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    run()

@@ -60,7 +60,7 @@ LIMITS: Mapping[str, Limit] = {
     "max_tokens": Limit(
         1, MAX_TOKENS, integer=True, hint="leave it out to generate until the model ends or the context is full"
     ),
-    "num_logprobs": Limit(0, MAX_LOGPROBS, integer=True),
+    "logprobs": Limit(0, MAX_LOGPROBS, integer=True),
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
     "threads": Limit(1, 1024, integer=True),
     "context": Limit(1, MAX_TOKENS, integer=True),

@@ -4,6 +4,7 @@ A model's answer, its metadata, a file name or a server's reply may hold escape 
 rename the window or hide text. Standard library only.
 """
 
+import json
 import unicodedata
 
 _KEPT = frozenset("\n\t")
@@ -16,6 +17,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(_spell(character) if _is_control(character) else character for character in text)
+
+
+def quote(content: str | bytes) -> str:
+    """A text between quotes, in one line; bytes that form no character are spelled out in hexadecimal."""
+    text = content if isinstance(content, str) else content.decode("utf-8", "backslashreplace")
+    return json.dumps(text, ensure_ascii=False).replace("\\\\x", "\\x")
 
 
 def _is_control(character: str) -> bool:

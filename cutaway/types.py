@@ -94,7 +94,7 @@ class GenerationRequest:
         if self.max_tokens is not None:
             check_number("max_tokens", self.max_tokens)
         if self.num_logprobs is not None:
-            check_number("num_logprobs", self.num_logprobs)
+            check_number("logprobs", self.num_logprobs)
         check_number("num_candidates", self.num_candidates)
         check_stop_strings(self.stop)
 

@@ -39,7 +39,7 @@ def main() -> None:
         words = load_words(language)
         for stage in tell_stages(receipt, words):
             if stage.number in SHOWN_STAGES:
-                console.print(draw_stage(stage))
+                console.print(draw_stage(stage, console.width))
         console.print(draw_ledger(receipt, words))
         name = "explain.svg" if language == "en" else f"explain.{language}.svg"
         drawn = console.export_svg(title=f'cutaway ask "{QUESTION}" --explain --lang {language}')

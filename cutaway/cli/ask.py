@@ -16,6 +16,7 @@ from cutaway.errors import GenerationError, InvalidValue
 from cutaway.glass.ledger import timings
 from cutaway.glass.receipt import ClientFacts, Receipt
 from cutaway.glass.words import LANGUAGES, Words, load_words
+from cutaway.limits import LIMITS
 from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role, TokenChoice
 
 EXPLAINED_CANDIDATES = 5
@@ -26,7 +27,11 @@ ENDS_WELL = (FinishReason.STOP, FinishReason.LENGTH)
 @click.argument("prompt", required=False)
 @generation_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with ids, usage and timings.")
-@click.option("--logprobs", type=int, help="With --json: log-probabilities, and this many alternatives of each token.")
+@click.option(
+    "--logprobs",
+    type=int,
+    help=f"With --json: log-probabilities, and this many alternatives of each token ({LIMITS['logprobs']}).",
+)
 @click.option("--explain", is_flag=True, help="Show afterwards, in 13 stages, how the answer came about.")
 @click.option("--lang", type=click.Choice(LANGUAGES), help="Language of --explain; en, if left out.")
 def ask(
@@ -44,8 +49,10 @@ def ask(
     if logprobs is not None and not as_json:
         raise InvalidValue("logprobs", "log-probabilities are part of the JSON object", hint="add --json")
     if lang is not None and not explain:
-        raise InvalidValue("lang", "it is the language of the explanation", hint="add --explain")
+        raise InvalidValue("lang", "there is nothing to say in that language without --explain", hint="add --explain")
     text = read_prompt(prompt)
+    if not text.strip():
+        raise InvalidValue("prompt", "it is empty", hint='cutaway ask "Is a tomato a fruit?"')
     request = options.request(
         [Message(Role.USER, text, "question")], logprobs, num_candidates=EXPLAINED_CANDIDATES if explain else 0
     )
@@ -126,6 +133,8 @@ def describe(receipt: Receipt, num_logprobs: int | None) -> dict[str, object]:
         "timings": {
             name: value if value is None else round(value, 3) for name, value in asdict(timings(receipt)).items()
         },
+        "sampling": asdict(receipt.request.sampling),
+        "notices": receipt.prompt.notices,
     }
     if num_logprobs is not None:
         described["logprobs"] = [_describe_choice(receipt, token.choice, num_logprobs) for token in receipt.tokens]

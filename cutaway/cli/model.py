@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import click
 
+from cutaway.cli.output import tell
 from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
+from cutaway.hub.catalog import Purpose
 from cutaway.hub.files import ModelFiles
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
@@ -24,6 +26,15 @@ def model_option(command: Command) -> Command:
     )(command)
 
 
+def announce_download(reference: str, store: ModelStore) -> None:
+    """Say under which licence a built-in model comes, before it is fetched."""
+    entry = store.catalog.get(reference)
+    if entry is not None and store.find(reference) is None:
+        tell(f"{entry.title}; licence: {entry.licence} ({entry.licence_url})")
+        if entry.purpose is Purpose.TESTS:
+            tell(f"a test model: {entry.note}")
+
+
 def find_model(reference: str) -> ModelFiles:
     """Find the model of that name, or fetch it with a progress bar.
 
@@ -31,5 +42,7 @@ def find_model(reference: str) -> ModelFiles:
         UnknownModel, DownloadError: as ``hub.resolve.ensure``.
     """
     settings = load_settings()
+    store = ModelStore(settings.cache_dir, settings.index_url)
+    announce_download(reference, store)
     with shown_progress(f"pulling {reference}") as progress:
-        return ensure(reference, ModelStore(settings.cache_dir, settings.index_url), progress)
+        return ensure(reference, store, progress)

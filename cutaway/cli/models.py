@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from cutaway.cli.facts import HeaderFacts, read_facts
+from cutaway.cli.model import announce_download
 from cutaway.cli.output import show, tell
 from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
@@ -63,10 +64,7 @@ def pull(model: str) -> None:
     if present is not None and present.complete and _is_sound(present, entry):
         show(f"{model} is already here: {present.path}")
         return
-    if entry is not None:
-        tell(f"{entry.title}; licence: {entry.licence} ({entry.licence_url})")
-        if entry.purpose is Purpose.TESTS:
-            tell(f"a test model: {entry.note}")
+    announce_download(model, store)
     with shown_progress(model) as progress:
         files = ensure(model, store, progress)
     show(f"{model} is ready: {files.path}")

@@ -7,6 +7,7 @@ import click
 from cutaway.cli.model import find_model, model_option
 from cutaway.cli.output import show, tell
 from cutaway.cli.prompt import read_prompt
+from cutaway.printable import quote
 from cutaway.text.load_tokenizer import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import open_checkpoint
@@ -29,9 +30,10 @@ def tokenize(text: str | None, model: str, plain: bool, as_json: bool) -> None:
         tokens = [_describe(tokenizer, token_id) for token_id in encoding.token_ids]
         click.echo(json.dumps({"model": model, "num_tokens": len(tokens), "tokens": tokens}, ensure_ascii=False))
         return
+    show(f"{'#':>5} {'id':>8}  {'piece':20} {'text':20} bytes")
     for index, token_id in enumerate(encoding.token_ids):
         content = tokenizer.token_bytes(token_id)
-        shown = json.dumps(content.decode("utf-8", "replace"), ensure_ascii=False)
+        shown = quote(content)
         mark = "  special" if tokenizer.is_special(token_id) else ""
         show(f"{index:5d} {token_id:8d}  {tokenizer.piece(token_id):20} {shown:20} {content.hex(' ')}{mark}")
     tell(f"{len(encoding.token_ids):,} tokens")

@@ -1,5 +1,6 @@
 """Draws the 13 stages of a receipt in a terminal."""
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
@@ -13,6 +14,8 @@ from cutaway.glass.words import Words
 from cutaway.printable import printable
 
 INDENT = 5
+MIN_TABLE_WIDTH = 70
+NARROW = 11  # columns
 
 
 def explain(receipt: Receipt, words: Words, console: Console) -> None:
@@ -21,12 +24,12 @@ def explain(receipt: Receipt, words: Words, console: Console) -> None:
     console.print()
     console.print(Text(printable(words.label("heading", model=model, request_id=receipt.request_id)), style="bold"))
     for stage in tell_stages(receipt, words):
-        console.print(draw_stage(stage))
+        console.print(draw_stage(stage, console.width))
     console.print(draw_ledger(receipt, words))
 
 
-def draw_stage(stage: Stage) -> RenderableType:
-    """One stage: heading, sentence, lines, tables."""
+def draw_stage(stage: Stage, width: int) -> RenderableType:
+    """One stage, for a terminal of ``width`` columns: heading, sentence, lines, tables."""
     parts: list[RenderableType] = [
         Text(""),
         Rule(Text(f"{stage.number:2d}  {stage.title}", style="bold cyan"), align="left", style="dim", characters="─"),
@@ -39,14 +42,16 @@ def draw_stage(stage: Stage) -> RenderableType:
         for label, text in stage.lines:
             grid.add_row(Text(label), Text(printable(text)))
         parts.append(Padding(grid, (0, 0, 0, INDENT)))
-    parts += [Padding(_draw_table(table), (0, 0, 0, INDENT)) for table in stage.tables]
+    parts += [Padding(_draw_table(table, width), (0, 0, 0, INDENT)) for table in stage.tables]
     return Group(*parts)
 
 
-def _draw_table(table: Table) -> RichTable:
+def _draw_table(table: Table, width: int) -> RichTable:
     drawn = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in table.headings:
-        drawn.add_column(Text(heading), overflow="fold")
+    for heading, *cells in zip(table.headings, *table.rows, strict=True):
+        # Numbers stay whole, unless there is no room for them at all.
+        is_narrow = max(map(cell_len, (heading, *cells))) <= NARROW and width >= MIN_TABLE_WIDTH
+        drawn.add_column(Text(heading), overflow="fold", no_wrap=is_narrow)
     for row in table.rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     return drawn

@@ -8,10 +8,12 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate, groupby
 
 from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
 from cutaway.glass.words import Words
-from cutaway.types import Candidate
+from cutaway.printable import quote
+from cutaway.types import Candidate, FinishReason
 
 TEMPLATE_MARKS = ("⟦", "⟧")
 NUM_OTHERS = 2
@@ -153,30 +155,35 @@ def _batch(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
         words.label("batch"),
         words.label("budget_left"),
     )
-    rows = tuple(
-        (
-            str(step.step_id),
-            step.phase,
-            str(step.batch_index),
-            str(step.count),
-            words.label("batch_text", requests=step.num_requests, tokens=step.num_tokens),
-            str(step.budget_left),
-        )
-        for step in receipt.steps
-    )
+    alike = groupby(receipt.steps, key=lambda step: _batch_cells(step, words))
+    rows = tuple((_range([step.step_id for step in steps]), *cells) for cells, steps in alike)
     lines = [(words.label("replica"), replica), (words.label("waited"), waited)]
     return lines, [Table(headings, rows)] if rows else []
+
+
+def _batch_cells(step: StepFacts, words: Words) -> tuple[str, ...]:
+    batch = words.label("batch_text", requests=f"{step.num_requests:,}", tokens=f"{step.num_tokens:,}")
+    return (step.phase, str(step.batch_index), f"{step.count:,}", batch, f"{step.budget_left:,}")
 
 
 def _tensors(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     headings = (words.label("step"), "input_ids", "position_ids", "slots", "block_table", "dtype")
     rows = []
-    num_blocks = 0
-    for step in receipt.steps:
-        num_blocks += len(step.new_blocks)
-        positions = str(step.start) if step.count == 1 else f"{step.start}…{step.start + step.count - 1}"
-        shape = f"[{step.count}]"
-        rows.append((str(step.step_id), shape, f"{shape} {positions}", shape, f"[{num_blocks}]", "int64"))
+    num_blocks = accumulate(len(step.new_blocks) for step in receipt.steps)
+    alike = groupby(zip(receipt.steps, num_blocks, strict=True), key=lambda pair: (pair[0].count, pair[1]))
+    for (count, length), pairs in alike:
+        steps = [step for step, _ in pairs]
+        positions = _range([steps[0].start, steps[-1].start + count - 1])
+        rows.append(
+            (
+                _range([step.step_id for step in steps]),
+                f"[{count}]",
+                f"[{count}] {positions}",
+                f"[{count}]",
+                f"[{length}]",
+                "int64",
+            )
+        )
     return [("", words.label("no_mask"))], [Table(headings, tuple(rows))] if rows else []
 
 
@@ -184,19 +191,18 @@ def _embed(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     model = receipt.model
     table = words.label(
         "table_text",
-        vocab=model.vocab_size,
+        vocab=f"{model.vocab_size:,}",
         hidden=model.hidden_size,
         storage=model.embedding_storage,
         dtype=model.dtype,
     )
-    vectors = f"[{len(receipt.prompt.token_ids)}, {model.hidden_size}] {model.dtype}"
+    vectors = f"{_prompt_shapes(receipt)} {model.dtype}"
     return [(words.label("table"), table), (words.label("vectors"), vectors)], []
 
 
 def _layers(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     model = receipt.model
-    rows = len(receipt.prompt.token_ids)
-    layers = words.label("layers_text", layers=model.num_layers, rows=rows, hidden=model.hidden_size)
+    layers = words.label("layers_text", layers=model.num_layers, shapes=_prompt_shapes(receipt))
     attention = words.label(
         "attention_text", heads=model.num_heads, kv_heads=model.num_kv_heads, head_dim=model.head_dim
     )
@@ -211,11 +217,15 @@ def _kv_cache(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
         count = _num_cached(steps)
         lines.append((words.label(key), words.label("cached_text", count=count, layers=model.num_layers)))
     blocks = [block for step in receipt.steps for block in step.new_blocks]
+    per_token = f"{model.kv_bytes_per_token:,}"
     used = _num_cached(receipt.steps) * model.kv_bytes_per_token / 1000
     lines += [
         ("block_table", words.label("block_table_text", blocks=blocks, size=model.block_size)),
         (words.label("prefix"), words.label("prefix_text")),
-        (words.label("memory"), words.label("memory_text", used=f"{used:,.0f}", per_token=model.kv_bytes_per_token)),
+        (
+            words.label("memory"),
+            words.label("memory_text", used=f"{used:,.0f}", per_token=per_token),
+        ),
     ]
     return lines, []
 
@@ -225,8 +235,13 @@ def _sample(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     if not receipt.tokens:
         return lines, []
     choice = receipt.tokens[0].choice
-    raw = math.exp(choice.logprob)
-    chosen = f"{_show(receipt, choice.token_id)} ({choice.token_id}), {raw:.2%}, {words.label('rank')} {choice.rank}"
+    chosen = words.label(
+        "chosen_text",
+        token=f"{_show(receipt, choice.token_id)} ({choice.token_id})",
+        raw=f"{math.exp(choice.logprob):.2%}",
+        rank=choice.rank,
+        final=f"{choice.draw.probability:.2%}",
+    )
     lines.append((words.label("first_choice"), chosen))
     draw = choice.draw
     if draw.uniform is None:
@@ -246,14 +261,14 @@ def _stream(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     begin = receipt.marks.received_ns if receipt.client is None else receipt.client.sent_ns
     headings = (words.label("at"), words.label("delta"), words.label("held"))
     rows = tuple(
-        (f"{_ms(delta.at_ns - begin)} ms", _quote(delta.text), str(delta.num_held_bytes)) for delta in receipt.deltas
+        (f"{_ms(delta.at_ns - begin)} ms", quote(delta.text), str(delta.num_held_bytes)) for delta in receipt.deltas
     )
     return [], [Table(headings, rows)] if rows else []
 
 
 def _decode(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     steps = {step.step_id: step for step in receipt.steps if step.sampled}
-    labels = ("step", "input", "position", "past", "time", "chosen", "probability", "others")
+    labels = ("step", "input", "position", "past", "time", "chosen", "others")
     rows = tuple(_decode_row(receipt, token, steps[token.step_id]) for token in receipt.tokens)
     return [("", words.label("decode_columns"))], [Table(tuple(map(words.label, labels)), rows)] if rows else []
 
@@ -269,8 +284,7 @@ def _decode_row(receipt: Receipt, token: TokenFacts, step: StepFacts) -> tuple[s
         str(token.position - 1),
         str(step.start),
         f"{_ms(step.end_ns - step.begin_ns)} ms",
-        _show(receipt, choice.token_id),
-        f"{math.exp(choice.logprob):.1%}",
+        f"{_show(receipt, choice.token_id)} {math.exp(choice.logprob):.1%}",
         _list_candidates(receipt, others[:NUM_OTHERS]),
     )
 
@@ -287,7 +301,7 @@ def _finish(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     freed = words.label("freed_text", freed=finish.num_blocks_freed, free=finish.num_blocks_free)
     lines = [
         (words.label("reason"), finish.reason.value),
-        (words.label("cause"), finish.cause),
+        (words.label("cause"), _cause(receipt, words)),
         (words.label("text"), "".join(delta.text for delta in receipt.deltas)),
         (words.label("generated"), str(generated)),
         (words.label("usage"), usage),
@@ -295,6 +309,31 @@ def _finish(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
         (words.label("saved"), words.label("saved_text")),
     ]
     return lines, []
+
+
+def _cause(receipt: Receipt, words: Words) -> str:
+    """What ended the answer: the token that did, a limit, or what the engine said."""
+    finish, last = receipt.finish, receipt.tokens[-1].choice.token_id if receipt.tokens else None
+    if finish.reason is FinishReason.LENGTH:
+        return words.label("limit_text", count=f"{finish.num_generated_tokens:,}")
+    if last is not None and finish.cause == f"end token {last}":
+        return words.label("end_token_text", token=f"{_show(receipt, last)} ({last})")
+    return finish.cause
+
+
+def _range(numbers: Sequence[int]) -> str:
+    """The first and the last of ascending numbers."""
+    return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}…{numbers[-1]}"
+
+
+def _prompt_shapes(receipt: Receipt) -> str:
+    """Shape of the hidden states in each step that read the prompt; equal ones counted."""
+    counts = groupby(step.count for step in receipt.steps if step.phase == "prefill")
+    shapes = []
+    for count, group in counts:
+        times = len(list(group))
+        shapes.append(f"[{count}, {receipt.model.hidden_size}]" + (f" × {times}" if times > 1 else ""))
+    return ", ".join(shapes)
 
 
 def _num_cached(steps: Sequence[StepFacts]) -> int:
@@ -313,11 +352,7 @@ def _show(receipt: Receipt, token_id: int) -> str:
     spelling = receipt.spellings[token_id]
     if spelling.special:
         return spelling.piece
-    return _quote(spelling.content.decode("utf-8", "backslashreplace"))
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\\\\x", "\\x")
+    return quote(spelling.content)
 
 
 def _ms(duration_ns: int) -> str:

@@ -41,8 +41,13 @@ def test_the_json_object_has_what_it_promises(cutaway_command: CutawayCommand, s
         "finish_reason",
         "usage",
         "timings",
+        "sampling",
+        "notices",
         "logprobs",
     ]
+    assert answer["sampling"]["temperature"] == 0
+    assert isinstance(answer["sampling"]["seed"], int)
+    assert answer["notices"] == []
     assert answer["text"] == EXACT_ANSWER
     assert answer["finish_reason"] == "length"
     assert answer["usage"] == {"prompt_tokens": 36, "completion_tokens": 12, "total_tokens": 48}
@@ -162,7 +167,7 @@ def test_a_clamped_answer_is_reported(cutaway_command: CutawayCommand, smollm: s
         (["--threads", "0"], ["threads", "from 1"]),
         (["--dtype", "int3"], ["dtype", "int3", "float32"]),
         (["--logprobs", "3"], ["logprobs", "--json"]),
-        (["--json", "--logprobs", "21"], ["num_logprobs", "21", "20"]),
+        (["--json", "--logprobs", "21"], ["logprobs", "21", "20"]),
         (["--lang", "tlh"], ["lang", "tlh", "ko"]),
         (["--lang", "ko"], ["lang", "--explain"]),
         (["--colour", "red"], ["--colour"]),
@@ -193,12 +198,22 @@ def test_standard_input_that_is_not_utf8_is_refused(cutaway_command: CutawayComm
     assert "byte 3 of standard input is not UTF-8" in done.stderr
 
 
-def test_an_empty_prompt_to_a_model_without_a_template_is_refused_or_begins_with_bos(
-    cutaway_command: CutawayCommand, real_model: Callable[[str], Path]
-) -> None:
-    done = cutaway_command("ask", "-m", str(real_model("gemma-3-270m")), "", "--max-tokens", "2")
-    assert done.rc == 0
-    assert done.stdout.strip()
+@pytest.mark.parametrize("empty", ["", " \n\t"], ids=repr)
+def test_an_empty_prompt_is_refused(cutaway_command: CutawayCommand, smollm: str, empty: str) -> None:
+    for done in (cutaway_command("ask", "-m", smollm, empty), cutaway_command("ask", "-m", smollm, stdin=empty)):
+        assert done.rc == 2
+        assert "prompt: it is empty" in done.stderr
+        assert done.stdout == ""
+
+
+def test_make_hands_over_a_question_as_it_is(tmp_path: Path) -> None:
+    question = "What does \"$HOME\" cost? $(shell echo no) $5 `date` 'so'"
+    echo = tmp_path / "cutaway"
+    echo.write_text('#!/bin/sh\nprintf %s "$3"\n')
+    echo.chmod(0o755)
+    make = ["make", "-s", "-o", ".venv/run.stamp", f"BIN={tmp_path}", "ask", f"Q={question}"]
+    done = subprocess.run(make, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert done.stdout == question
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def smollm(real_model: Callable[[str], Path]) -> str:
 
 def test_ids_pieces_bytes_and_special_tokens_are_shown(cutaway_command: CutawayCommand, smollm: str) -> None:
     done = cutaway_command("tokenize", "-m", smollm, "Is 토<|im_end|>", check=True)
-    rows = [line.split() for line in done.stdout.splitlines()]
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
     assert [row[1] for row in rows] == ["4182", "48138", "224", "250", "2"]
     assert rows[0][2:] == ["Is", '"Is"', "49", "73"]
     assert rows[-1][2] == "<|im_end|>"
