@@ -40,6 +40,7 @@ check: $(VENV)/dev.stamp ## Check format, lint, types, imports and generated doc
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.cli_reference --check
+	$(BIN)/python -m pytest --quiet tests/arch
 
 format: $(VENV)/dev.stamp ## Format and mend what can be mended by itself
 	$(BIN)/ruff format .

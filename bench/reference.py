@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -15,7 +15,7 @@ from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import find_architecture, read_config
+from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import NewRequest, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import SamplingParams
@@ -30,36 +30,40 @@ BLOCK_SIZE = 16
 MAX_LENGTH = 1024
 
 
-def load_ours(path: Path) -> Decoder:
-    """The model on the reference kernels."""
-    checkpoint = open_checkpoint(path)
-    weights = checkpoint.weights()
-    model = find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, DTYPE)
-    weights.close()
-    return model
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds of the steps that read prompts, seconds of those that only went on with answers, and their tokens."""
+
+    prefill_s: float
+    decode_s: float
+    num_decoded: int
 
 
-def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> tuple[float, float]:
-    """Seconds to read all prompts, and seconds for the rest, through scheduler, cache and greedy sampler."""
+def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> Phases:
+    """Answer through scheduler, cache and greedy sampler."""
     num_blocks = batch_size * MAX_LENGTH // BLOCK_SIZE
     runner = TorchRunner(model, allocate_kv(kv_shape(model.config, DTYPE), num_blocks * BLOCK_SIZE), BLOCK_SIZE)
     scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 512, batch_size, batch_size, MAX_LENGTH))
     for index in range(batch_size):
         prompt = tuple(range(100 + index, 100 + index + num_prompt))
         scheduler.add(NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0)))
-    seconds = {"prefill": 0.0, "decode": 0.0}
+    prefill_s, decode_s, num_decoded = 0.0, 0.0, 0
     begin = time.perf_counter()
     while (plan := scheduler.plan()) is not None:
         scheduler.commit(runner.execute(plan))
         reading = any(rows.start < num_prompt for rows in plan.rows)
         end = time.perf_counter()
-        seconds["prefill" if reading else "decode"] += end - begin
+        if reading:
+            prefill_s += end - begin
+        else:
+            decode_s += end - begin
+            num_decoded += plan.num_tokens
         begin = end
-    return seconds["prefill"], seconds["decode"]
+    return Phases(prefill_s, decode_s, num_decoded)
 
 
 @torch.inference_mode()
-def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> tuple[float, float]:
+def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> Phases:
     """The same in transformers: prompts of one length need no padding there."""
     prompts = torch.stack([torch.arange(100 + index, 100 + index + num_prompt) for index in range(batch_size)])
     begin = time.perf_counter()
@@ -69,7 +73,7 @@ def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> tupl
     for _ in range(NUM_GENERATED - 1):
         output = model(token_ids, past_key_values=output.past_key_values, use_cache=True)
         token_ids = output.logits[:, -1:].argmax(-1)
-    return prefill, time.perf_counter() - begin - prefill
+    return Phases(prefill, time.perf_counter() - begin - prefill, batch_size * (NUM_GENERATED - 1))
 
 
 def main() -> None:
@@ -77,22 +81,22 @@ def main() -> None:
     torch.set_num_threads(read_cpu().num_usable_cores)
     settings = load_settings()
     path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
-    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=DTYPE).eval()
-    ours = load_ours(path)
-    runs: dict[str, Callable[[int, int], tuple[float, float]]] = {
+    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=DTYPE).eval()  # type: ignore[no-untyped-call]
+    ours = load_decoder(open_checkpoint(path), DTYPE)
+    runs: dict[str, Callable[[int, int], Phases]] = {
         "cutaway": lambda num_prompt, batch_size: run_ours(ours, num_prompt, batch_size),
         "transformers": lambda num_prompt, batch_size: run_theirs(theirs, num_prompt, batch_size),
     }
     for batch_size in BATCH_SIZES:
         for num_prompt in PROMPT_LENGTHS if batch_size == 1 else PROMPT_LENGTHS[:1]:
-            rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+            rounds: dict[str, list[Phases]] = {name: [] for name in runs}
             for _ in range(ROUNDS + 1):
                 for name, run in runs.items():
                     rounds[name].append(run(num_prompt, batch_size))
             facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16", "prompt": num_prompt, "batch": batch_size}
             for name, times in rounds.items():
-                prefill = [batch_size * num_prompt / seconds for seconds, _ in times[1:]]
-                decode = [batch_size * (NUM_GENERATED - 1) / seconds for _, seconds in times[1:]]
+                prefill = [batch_size * num_prompt / phases.prefill_s for phases in times[1:]]
+                decode = [phases.num_decoded / phases.decode_s for phases in times[1:]]
                 report("prefill", "tokens/s", prefill, engine=name, **facts)
                 report("decode", "tokens/s", decode, engine=name, **facts)
 

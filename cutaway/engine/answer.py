@@ -13,12 +13,10 @@ class Piece:
 
     Attributes:
         text: text that can be shown now.
-        stop: the stop string that the answer has reached, if it has; nothing more is shown after it.
         num_held_bytes: bytes held back, since they may be half a character or begin a stop string.
     """
 
     text: str
-    stop: str | None
     num_held_bytes: int
 
 
@@ -34,16 +32,17 @@ class Answer:
     def __init__(self, tokenizer: Tokenizer, last_prompt_id: int, stop: tuple[str, ...]) -> None:
         self._detokenizer = Detokenizer(tokenizer, last_prompt_id)
         self._matcher = StopMatcher(stop)
+        self.stop: str | None = None  # the stop string that the answer has reached
 
     def push(self, token_id: int) -> Piece:
         """Take in a token."""
-        text, stop = self._matcher.push(self._detokenizer.push(token_id))
-        return Piece(text, stop, self._num_held_bytes())
+        text, self.stop = self._matcher.push(self._detokenizer.push(token_id))
+        return Piece(text, self._num_held_bytes())
 
     def flush(self) -> str:
         """The text held back, now that no token will follow. A stop string may still complete in it."""
-        text, stop = self._matcher.push(self._detokenizer.flush())
-        return text if stop is not None else text + self._matcher.flush()
+        text, self.stop = self._matcher.push(self._detokenizer.flush())
+        return text if self.stop is not None else text + self._matcher.flush()
 
     def _num_held_bytes(self) -> int:
         return len(self._detokenizer.held) + len(self._matcher.held.encode())

@@ -5,7 +5,7 @@ glass are handed over here, at the seams, and nowhere further inside.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutaway.engine.answer import Answer
 from cutaway.executor.runner import Runner
@@ -17,12 +17,13 @@ from cutaway.text.tokenizer import Tokenizer
 from cutaway.types import Delta, Finish, FinishReason, Usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Live:
     """What the core keeps about a request that has not ended."""
 
     answer: Answer
     end_ids: tuple[int, ...]
+    failure: str | None = None  # what broke while its text was made
 
 
 class EngineCore:
@@ -86,38 +87,65 @@ class EngineCore:
 
     def _tell(self, outcomes: list[Outcome]) -> Iterator[tuple[str, Delta]]:
         for outcome in outcomes:
-            if isinstance(outcome, RequestFinished):
-                if outcome.request_id in self._live:
-                    yield outcome.request_id, self._finish(outcome, self._live[outcome.request_id].answer.flush())
-                continue
-            delta, stop = self._generate(outcome)
-            yield outcome.request_id, delta
-            if stop is not None:
-                cause = f"stop string {stop!r}"
-                for finished in self.scheduler.finish(outcome.request_id, FinishReason.STOP, cause):
-                    assert isinstance(finished, RequestFinished)
-                    yield outcome.request_id, self._finish(finished, "")
+            if outcome.request_id not in self._live:
+                continue  # it reached a stop string, or failed, with an earlier outcome
+            try:
+                yield from self._tell_one(outcome)
+            except Exception as error:  # the border: a request whose text breaks fails alone
+                yield from self._fail(outcome, f"{type(error).__name__}: {error}")
 
-    def _generate(self, outcome: TokenGenerated) -> tuple[Delta, str | None]:
-        """Turn a chosen token into a delta, and tell the stop string that the answer reached with it."""
+    def _tell_one(self, outcome: Outcome) -> Iterator[tuple[str, Delta]]:
         live = self._live[outcome.request_id]
+        if isinstance(outcome, RequestFinished):
+            yield outcome.request_id, self._finish(outcome, "" if live.failure else live.answer.flush())
+            return
+        yield outcome.request_id, self._generate(outcome, live)
+        if live.answer.stop is not None:
+            yield from self._stop(outcome.request_id, FinishReason.STOP, _stop_cause(live.answer.stop))
+
+    def _fail(self, outcome: Outcome, cause: str) -> Iterator[tuple[str, Delta]]:
+        """End a request whose text broke."""
+        self._live[outcome.request_id].failure = cause
+        if isinstance(outcome, RequestFinished):
+            yield outcome.request_id, self._finish(outcome, "")
+        else:  # if it has ended with this token, that is the next outcome
+            yield from self._stop(outcome.request_id, FinishReason.FAILED, cause)
+
+    def _stop(self, request_id: str, reason: FinishReason, cause: str) -> Iterator[tuple[str, Delta]]:
+        """End a request from here, without the text that it holds back."""
+        for finished in self.scheduler.finish(request_id, reason, cause):
+            assert isinstance(finished, RequestFinished)
+            yield request_id, self._finish(finished, "")
+
+    def _generate(self, outcome: TokenGenerated, live: _Live) -> Delta:
+        """Turn a chosen token into a delta."""
         token_id = outcome.choice.token_id
         self.recorder.generated(outcome)
         if token_id in live.end_ids:
-            return Delta("", (outcome.choice,)), None
+            return Delta("", (outcome.choice,))
         begin_ns = self.clock()
         piece = live.answer.push(token_id)
         now_ns = self.clock()
         facts = DeltaFacts(now_ns, piece.text, piece.num_held_bytes)
         self.recorder.delivered(outcome.request_id, facts, now_ns - begin_ns)
-        return Delta(piece.text, (outcome.choice,)), piece.stop
+        return Delta(piece.text, (outcome.choice,))
 
     def _finish(self, outcome: RequestFinished, rest: str) -> Delta:
         """The last delta of a request: the text that was held back, and how it ended."""
-        del self._live[outcome.request_id]
+        live = self._live.pop(outcome.request_id)
+        stop = live.answer.stop
+        if live.failure is not None:
+            outcome = replace(outcome, reason=FinishReason.FAILED, cause=live.failure)
+        elif stop is not None and outcome.reason in (FinishReason.STOP, FinishReason.LENGTH):
+            # The last token completed a stop string: that ended the answer, whatever else would have.
+            outcome = replace(outcome, reason=FinishReason.STOP, cause=_stop_cause(stop))
         now_ns = self.clock()
         if rest:
             self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)
         self.recorder.finished(outcome, self.scheduler.num_free_blocks, now_ns)
         usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens)
         return Delta(rest, finish=Finish(outcome.reason, outcome.cause, usage))
+
+
+def _stop_cause(stop: str) -> str:
+    return f"stop string {stop!r}"

@@ -16,7 +16,7 @@ from cutaway.engine.core import EngineCore
 from cutaway.engine.prepare import Prepared, Preparer
 from cutaway.errors import EngineStopped
 from cutaway.glass.receipt import ModelFacts, Receipt
-from cutaway.types import Delta, GenerationRequest
+from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Usage
 
 Sink = Callable[[Delta], None]
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -69,7 +69,7 @@ class LocalEngine:
         """Run a request; see ``EngineClient.submit``."""
         if self._stopping or not self._thread.is_alive():
             raise EngineStopped("the engine takes no more requests")
-        prepared = self._preparer.prepare(request)
+        prepared = await asyncio.to_thread(self._preparer.prepare, request)
         loop = asyncio.get_running_loop()
         deltas: asyncio.Queue[Delta] = asyncio.Queue()
 
@@ -138,6 +138,9 @@ class LocalEngine:
             command = self._commands.get()
             if isinstance(command, _Add):
                 prepared = command.prepared
+                if prepared.new.request_id in self._sinks:
+                    command.sink(_rejected(prepared))
+                    continue
                 self._sinks[prepared.new.request_id] = command.sink
                 self._send(self._core.add(prepared.new, prepared.stop, prepared.draft))
             elif isinstance(command, _Abort):
@@ -153,3 +156,10 @@ class LocalEngine:
                 sink(delta)
             except RuntimeError:  # the client's event loop is gone, and with it whoever would read this
                 self._commands.put(_Abort(request_id))
+
+
+def _rejected(prepared: Prepared) -> Delta:
+    """The answer to a request whose id is in use: the request that has it goes on undisturbed."""
+    new = prepared.new
+    cause = f"a request with the id {new.request_id!r} is running"
+    return Delta("", finish=Finish(FinishReason.REJECTED, cause, Usage(len(new.token_ids), 0)))

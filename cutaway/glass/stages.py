@@ -274,8 +274,9 @@ def _decode(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
 
 
 def _decode_row(receipt: Receipt, token: TokenFacts, step: StepFacts) -> tuple[str, ...]:
-    known = [*receipt.prompt.token_ids, *(other.choice.token_id for other in receipt.tokens)]
-    fed = _show(receipt, known[token.position - 1])
+    prompt, before = receipt.prompt.token_ids, token.position - 1
+    fed_id = prompt[before] if before < len(prompt) else receipt.tokens[before - len(prompt)].choice.token_id
+    fed = _show(receipt, fed_id)
     choice = token.choice
     others = tuple(candidate for candidate in choice.top if candidate.token_id != choice.token_id)
     return (

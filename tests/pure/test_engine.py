@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from fake_engine import CONTEXT, LIMITS, VOCAB_SIZE, make_core, make_preparer, make_request
@@ -103,6 +103,51 @@ def test_a_stop_string_ends_the_answer_before_it(length: int) -> None:
     assert ids_of(deltas["b"]) == expected_ids(make_request("b", "neighbour", 60))
 
 
+@pytest.mark.parametrize("max_tokens", range(8, 12))
+def test_a_stop_string_that_the_last_allowed_token_completes_ends_the_answer(max_tokens: int) -> None:
+    whole = shown(expected_ids(make_request("a", "tomato", max_tokens)))
+    core = make_core()
+    add(core, make_request("a", "tomato", max_tokens, stop=(whole[-1],)))
+    deltas = run(core)["a"]
+    finish = deltas[-1].finish
+    assert finish is not None
+    assert (finish.reason, finish.cause) == (FinishReason.STOP, f"stop string {whole[-1]!r}")
+    assert text_of(deltas) == whole[: whole.index(whole[-1])]
+    receipt = core.recorder.receipt("a")
+    assert receipt is not None
+    assert receipt.finish.reason is FinishReason.STOP
+
+
+class BreakingTokenizer(ByteTokenizer):
+    """Breaks on one token."""
+
+    def __init__(self, token_id: int) -> None:
+        super().__init__()
+        self.token_id = token_id
+
+    def token_bytes(self, token_id: int) -> bytes:
+        if token_id == self.token_id:
+            raise ValueError("no bytes")
+        return super().token_bytes(token_id)
+
+
+@pytest.mark.parametrize("at", [0, 3, 9])
+def test_a_request_whose_text_breaks_fails_alone(at: int) -> None:
+    expected = {name: expected_ids(make_request(name, name, 10)) for name in ("broken", "healthy")}
+    breaking = expected["broken"][at]
+    core = make_core()
+    for name, tokenizer in (("broken", BreakingTokenizer(breaking)), ("healthy", ByteTokenizer())):
+        core.tokenizer = tokenizer
+        add(core, make_request(name, name, 10))
+    deltas = run(core)
+    finish = deltas["broken"][-1].finish
+    assert finish is not None
+    assert (finish.reason, finish.cause) == (FinishReason.FAILED, "ValueError: no bytes")
+    assert sum(delta.finish is not None for delta in deltas["broken"]) == 1
+    assert ids_of(deltas["healthy"]) == expected["healthy"]
+    assert core.scheduler.num_free_blocks == LIMITS.num_blocks
+
+
 def test_text_held_back_for_a_stop_string_that_never_comes_is_shown_at_the_end() -> None:
     whole = shown(expected_ids(make_request("a", "tomato", 20)))
     core = make_core()
@@ -191,6 +236,10 @@ def in_thread(play: Callable[[LocalEngine], object], runner: Runner | None = Non
     asyncio.run(all_of_it())
 
 
+async def collect(stream: AsyncIterator[Delta]) -> list[Delta]:
+    return [delta async for delta in stream]
+
+
 def test_many_clients_of_an_engine_in_a_thread_get_their_own_answers() -> None:
     requests = [make_request(f"r{index}", f"question {index}", 1 + index % 20) for index in range(60)]
 
@@ -202,6 +251,24 @@ def test_many_clients_of_an_engine_in_a_thread_get_their_own_answers() -> None:
         await asyncio.gather(*(ask(engine, request) for request in requests))
 
     in_thread(play)
+
+
+def test_a_request_id_that_is_in_use_is_refused_and_harms_nobody() -> None:
+    runner = GatedRunner()
+
+    async def play(engine: LocalEngine) -> None:
+        stream = engine.submit(make_request("a", "tomato", 30))
+        deltas = [await anext(stream)]
+        second = asyncio.create_task(collect(engine.submit(make_request("a", "another", 5))))
+        await asyncio.sleep(0.1)  # both wait for the engine now
+        runner.gate.set()
+        finish = (await second)[-1].finish
+        assert finish is not None
+        assert (finish.reason, finish.cause) == (FinishReason.REJECTED, "a request with the id 'a' is running")
+        deltas += [delta async for delta in stream]
+        assert ids_of(deltas) == expected_ids(make_request("a", "tomato", 30))
+
+    in_thread(play, runner)
 
 
 def test_leaving_the_stream_aborts_the_request() -> None:
