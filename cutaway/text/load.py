@@ -46,7 +46,9 @@ def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
 def _load_gguf_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
     if "tokenizer.chat_template" not in metadata:
         return None
-    variables = {name: tokenizer.piece(metadata.integer(key)) for name, key in _GGUF_KEYS.items() if key in metadata}
+    # A padding token may lie beyond the vocabulary, where the embedding has rows without a piece.
+    token_ids = {name: metadata.integer(key, minimum=0) for name, key in _GGUF_KEYS.items() if key in metadata}
+    variables = {name: tokenizer.piece(token_id) for name, token_id in token_ids.items()}
     return ChatTemplate(metadata.text("tokenizer.chat_template"), variables)
 
 
