@@ -5,13 +5,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from cutaway.errors import UnsupportedModel
 from cutaway.layers.attention import SelfAttention
-from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm, load_vector
+from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm
 from cutaway.layers.mlp import GatedMLP
 from cutaway.layers.rotary import Rotary, inverse_frequencies
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
 from cutaway.weights.source import WeightSource
+
+# Old checkpoints store the rotary frequencies, which follow from the config.
+_RECOMPUTED = ".rotary_emb.inv_freq"
+_MAX_NAMED = 3
 
 
 def build_decoder(
@@ -19,26 +24,36 @@ def build_decoder(
     weights: WeightSource,
     dtype: torch.dtype,
     layers: Sequence[nn.Module],
+    *,
     embedding_scale: float = 1.0,
+    rope_divisors: Tensor | None = None,
 ) -> Decoder:
-    """Put embedding, norm and head around ``layers``.
+    """Put embedding, norm and head around ``layers``, which have read their weights already.
+
+    Args:
+        config: the numbers.
+        weights: the checkpoint.
+        dtype: of the matrices.
+        layers: first to last.
+        embedding_scale: factor of the embedded vectors.
+        rope_divisors: of the rotary frequencies, [head_dim / 2].
 
     Raises:
         MissingTensor, WrongShape: the checkpoint does not fit the config.
+        UnsupportedModel: the checkpoint has tensors that nobody has read; names some.
     """
     table = load_matrix(weights, ["model.embed_tokens.weight"], [config.vocab_size], config.hidden_size, dtype)
     head = table
     if not config.tied:
         head = load_matrix(weights, ["lm_head.weight"], [config.vocab_size], config.hidden_size, dtype)
-    divisors = None
-    if "rope_freqs.weight" in weights:
-        divisors = load_vector(weights, ["rope_freqs.weight"], [config.head_dim // 2], torch.float32)
+    norm = load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps)
+    _refuse_unread(config, weights)
     return Decoder(
         config,
         Embedding(table, embedding_scale),
-        [Rotary(inverse_frequencies(rope, config.head_dim, divisors)) for rope in config.ropes],
+        [Rotary(inverse_frequencies(rope, config.head_dim, rope_divisors)) for rope in config.ropes],
         layers,
-        load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps),
+        norm,
         Linear(head),
     )
 
@@ -94,3 +109,16 @@ def load_layer_norm(config: ModelConfig, weights: WeightSource, layer: int, name
 def load_head_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
     """Read one of the norms of a layer over single heads; raises as ``build_decoder``."""
     return load_norm(weights, f"model.layers.{layer}.self_attn.{name}.weight", config.head_dim, config.norm_eps)
+
+
+def _refuse_unread(config: ModelConfig, weights: WeightSource) -> None:
+    """A tensor that is not read is a part of the model that would be left out of the computation."""
+    names = [name for name in weights.unread() if not name.endswith(_RECOMPUTED)]
+    if names:
+        others = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+        raise UnsupportedModel(
+            f"the checkpoint has tensors that this architecture ({config.architecture}, {len(config.layers)} layers) "
+            f"does not use: {', '.join(map(repr, names[:_MAX_NAMED]))}{others}",
+            hint="the weights and the configuration of the model do not belong together, or it is a variant "
+            "of the architecture that is not supported",
+        )

@@ -17,11 +17,11 @@ from cutaway.layers.rotary import RopeConfig
 from cutaway.models.build import build_decoder, load_attention, load_head_norm, load_layer_norm, load_mlp
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.models.decoder import Decoder
-from cutaway.models.reading import MAX_POSITIONS, hf_layers, hf_rope, read_gguf, read_hf, require, require_absent
+from cutaway.models.reading import MAX_POSITIONS, hf_layers, hf_rope, hf_tied, read_gguf, read_hf, require
 from cutaway.weights.metadata import Metadata
 from cutaway.weights.source import WeightSource
 
-# One layer in six sees everything. GGUF files state neither this pattern nor the windows' rotary base.
+# One layer in six sees everything. Most GGUF files state neither this pattern nor the windows' rotary base.
 GLOBAL_EVERY = 6
 LOCAL_THETA = 10_000.0
 GLOBAL_THETA = 1_000_000.0
@@ -35,14 +35,16 @@ def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
     """Read the numbers of a GGUF file."""
     config = read_gguf(metadata, weights, "gemma3")
     window = metadata.integer("gemma3.attention.sliding_window", minimum=1, maximum=MAX_POSITIONS)
+    every = metadata.integer("gemma3.attention.sliding_window_pattern", minimum=1, default=GLOBAL_EVERY)
+    local_theta = metadata.number("gemma3.rope.freq_base_swa", minimum=1.0, default=LOCAL_THETA)
     scale = config.attention_scale
     if len(config.layers) == NUM_LAYERS_27B:
         scale = (config.hidden_size / config.num_heads) ** -0.5
     return replace(
         config,
         attention_scale=scale,
-        ropes=(config.ropes[0], RopeConfig(metadata.number("gemma3.rope.freq_base_swa", default=LOCAL_THETA))),
-        layers=_pattern(len(config.layers), window, GLOBAL_EVERY),
+        ropes=(config.ropes[0], RopeConfig(local_theta)),
+        layers=_pattern(len(config.layers), window, every),
     )
 
 
@@ -51,8 +53,6 @@ def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
     require(metadata, "model_type", "gemma3_text")  # "gemma3" wraps the text model in one that also sees images
     require(metadata, "hidden_activation", "gelu_pytorch_tanh")
     require(metadata, "attention_bias", False)
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-        require_absent(metadata, key)
     require(metadata, "use_bidirectional_attention", False)
     config = read_hf(metadata, weights, "gemma3")
     window = metadata.integer("sliding_window", minimum=1, maximum=MAX_POSITIONS)
@@ -72,7 +72,7 @@ def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
             hf_rope(metadata, ("rope_parameters.sliding_attention",), "rope_local_base_freq", LOCAL_THETA),
         ),
         layers=layers,
-        tied="lm_head.weight" not in weights,
+        tied=hf_tied(metadata, weights, default=True),
     )
 
 

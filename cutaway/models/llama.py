@@ -9,6 +9,7 @@ import torch
 
 from cutaway.kernels import reference as kernels
 from cutaway.layers.block import PreNormLayer
+from cutaway.layers.linear import load_vector
 from cutaway.models.build import build_decoder, load_attention, load_layer_norm, load_mlp
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
@@ -47,4 +48,7 @@ def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Dec
         )
         for layer in range(len(config.layers))
     ]
-    return build_decoder(config, weights, dtype, layers)
+    divisors = None
+    if "rope_freqs.weight" in weights:
+        divisors = load_vector(weights, ["rope_freqs.weight"], [config.head_dim // 2], torch.float32)
+    return build_decoder(config, weights, dtype, layers, rope_divisors=divisors)

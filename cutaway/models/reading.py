@@ -4,7 +4,9 @@ An architecture starts from ``read_gguf`` or ``read_hf`` and replaces what it do
 asks for and Cutaway does not know is refused here or there, never ignored.
 """
 
-from cutaway.errors import CorruptFile, UnsupportedModel
+from collections.abc import Mapping
+
+from cutaway.errors import CorruptFile, UnsupportedModel, WrongShape
 from cutaway.layers.rotary import RopeConfig, RopeScaling
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.weights.metadata import Metadata
@@ -14,14 +16,48 @@ MAX_LAYERS = 1_000
 MAX_WIDTH = 1 << 20
 MAX_POSITIONS = 1 << 30
 
+# Settings that change what a model computes and that no architecture here knows, with the value that changes nothing;
+# None where every value changes something.
+_GGUF_NEUTRAL: Mapping[str, float | None] = {
+    "attention.clamp_kqv": None,
+    "attention.max_alibi_bias": 0.0,
+    "attention.scale": None,
+    "attention.temperature_scale": None,
+    "attn_logit_softcapping": None,
+    "embedding_scale": 1.0,
+    "expert_count": 0.0,
+    "final_logit_softcapping": None,
+    "logit_scale": 1.0,
+    "residual_scale": 1.0,
+    "rope.scale_linear": 1.0,
+    "rope.scaling.attn_factor": 1.0,
+}
+_HF_NEUTRAL: Mapping[str, float | None] = {
+    "attention_multiplier": None,
+    "attn_logit_softcapping": None,
+    "clip_qkv": None,
+    "embedding_multiplier": 1.0,
+    "final_logit_softcapping": None,
+    "logit_scale": 1.0,
+    "logits_scaling": 1.0,
+    "n_routed_experts": 0.0,
+    "num_experts": 0.0,
+    "num_local_experts": 0.0,
+    "partial_rotary_factor": 1.0,
+    "residual_multiplier": 1.0,
+}
+
 
 def read_gguf(metadata: Metadata, weights: WeightSource, architecture: str) -> ModelConfig:
     """Read the keys that every decoder architecture has in a GGUF file.
 
     Raises:
         CorruptFile: a key is missing or its value is impossible.
+        MissingTensor, WrongShape: there is no embedding, or not of the size that the keys say.
         UnsupportedModel: a setting that Cutaway does not know.
     """
+    for key, neutral in _GGUF_NEUTRAL.items():
+        _require_neutral(metadata, f"{architecture}.{key}", neutral)
 
     def width(key: str, default: int | None = None) -> int:
         return metadata.integer(f"{architecture}.{key}", minimum=1, maximum=MAX_WIDTH, default=default)
@@ -32,9 +68,10 @@ def read_gguf(metadata: Metadata, weights: WeightSource, architecture: str) -> M
     head_dim = width("attention.key_length", hidden_size // num_heads)
     if width("attention.value_length", head_dim) != head_dim:
         raise UnsupportedModel(f"{metadata.path}: keys and values of different width are not supported")
+    _require_neutral(metadata, f"{architecture}.rope.dimension_count", head_dim)
     config = ModelConfig(
         architecture=architecture,
-        vocab_size=weights.shape("model.embed_tokens.weight")[0],
+        vocab_size=_vocab_size(metadata, weights, f"{architecture}.vocab_size", hidden_size),
         hidden_size=hidden_size,
         intermediate_size=width("feed_forward_length"),
         num_heads=num_heads,
@@ -53,6 +90,8 @@ def read_gguf(metadata: Metadata, weights: WeightSource, architecture: str) -> M
 
 def read_hf(metadata: Metadata, weights: WeightSource, architecture: str) -> ModelConfig:
     """Read the keys that every decoder architecture has in a Hugging Face ``config.json``; raises as ``read_gguf``."""
+    for key, neutral in _HF_NEUTRAL.items():
+        _require_neutral(metadata, key, neutral)
 
     def width(key: str, default: int | None = None) -> int:
         return metadata.integer(key, minimum=1, maximum=MAX_WIDTH, default=default)
@@ -63,7 +102,7 @@ def read_hf(metadata: Metadata, weights: WeightSource, architecture: str) -> Mod
     head_dim = width("head_dim", hidden_size // num_heads)
     config = ModelConfig(
         architecture=architecture,
-        vocab_size=weights.shape("model.embed_tokens.weight")[0],
+        vocab_size=_vocab_size(metadata, weights, "vocab_size", hidden_size),
         hidden_size=hidden_size,
         intermediate_size=width("intermediate_size"),
         num_heads=num_heads,
@@ -74,10 +113,19 @@ def read_hf(metadata: Metadata, weights: WeightSource, architecture: str) -> Mod
         context_length=metadata.integer("max_position_embeddings", minimum=1, maximum=MAX_POSITIONS),
         ropes=(hf_rope(metadata, ("rope_parameters", "rope_scaling"), "rope_theta", 10_000.0),),
         layers=(LayerConfig(),) * num_layers,
-        tied=metadata.flag("tie_word_embeddings", default=False) or "lm_head.weight" not in weights,
+        tied=hf_tied(metadata, weights, default=False),
     )
     _check(config, metadata)
     return config
+
+
+def hf_tied(metadata: Metadata, weights: WeightSource, *, default: bool) -> bool:
+    """Whether the head is the embedding; ``default`` is what an absent ``tie_word_embeddings`` means.
+
+    As in transformers, a head that the checkpoint has is used whatever the key says. One that is neither there nor
+    declared as tied is found missing when the weights are read.
+    """
+    return metadata.flag("tie_word_embeddings", default=default) and "lm_head.weight" not in weights
 
 
 def hf_rope(metadata: Metadata, sections: tuple[str, ...], theta_key: str, theta: float) -> RopeConfig:
@@ -86,6 +134,7 @@ def hf_rope(metadata: Metadata, sections: tuple[str, ...], theta_key: str, theta
     theta = metadata.number(theta_key, default=theta, minimum=1.0)
     theta = metadata.number(f"{section}.rope_theta", default=theta, minimum=1.0)
     kind = metadata.text(f"{section}.rope_type", default=metadata.text(f"{section}.type", default="default"))
+    _require_neutral(metadata, f"{section}.partial_rotary_factor", 1.0)
     if kind == "default":
         return RopeConfig(theta)
     factor = metadata.number(f"{section}.factor", minimum=1e-3)
@@ -129,25 +178,42 @@ def require(metadata: Metadata, key: str, value: str | bool) -> None:
         raise UnsupportedModel(f"{metadata.path}: {key} {found!r} is not supported, only {value!r}")
 
 
-def require_absent(metadata: Metadata, key: str) -> None:
-    """Refuse a model whose ``config.json`` sets ``key`` at all.
-
-    Raises:
-        UnsupportedModel: it does.
-    """
-    if key in metadata:
-        raise UnsupportedModel(f"{metadata.path}: {key} is not supported")
-
-
 def _gguf_rope(metadata: Metadata, architecture: str) -> RopeConfig:
     theta = metadata.number(f"{architecture}.rope.freq_base", default=10_000.0, minimum=1.0)
-    kind = metadata.text(f"{architecture}.rope.scaling.type", default="none")
+    factor_key = f"{architecture}.rope.scaling.factor"
+    # A factor without a type is linear, as in llama.cpp.
+    kind = metadata.text(f"{architecture}.rope.scaling.type", default="linear" if factor_key in metadata else "none")
     if kind == "none":
         return RopeConfig(theta)
     if kind == "linear":
-        factor = metadata.number(f"{architecture}.rope.scaling.factor", minimum=1e-3)
+        factor = metadata.number(factor_key, minimum=1e-3)
         return RopeConfig(theta, linear_factor=factor)
     raise UnsupportedModel(f"{metadata.path}: rotary scaling of type {kind!r} is not supported; none and linear are")
+
+
+def _require_neutral(metadata: Metadata, key: str, neutral: float | None) -> None:
+    """Refuse ``key`` unless it is absent or has the ``neutral`` value, if there is one."""
+    if key not in metadata:
+        return
+    value = metadata.number(key)
+    if neutral is None:
+        raise UnsupportedModel(f"{metadata.path}: {key} is not supported, but is {value:g}")
+    if value != neutral:
+        raise UnsupportedModel(f"{metadata.path}: {key} {value:g} is not supported, only {neutral:g}")
+
+
+def _vocab_size(metadata: Metadata, weights: WeightSource, key: str, hidden_size: int) -> int:
+    """Rows of the embedding: as many as ``key`` says, or more, when it is padded."""
+    name = "model.embed_tokens.weight"
+    shape = weights.shape(name)
+    minimum = metadata.integer(key, minimum=1, default=1)
+    if len(shape) != 2 or shape[0] < minimum or shape[1] != hidden_size:
+        raise WrongShape(
+            f"{metadata.path}: tensor {name!r} has shape {list(shape)}, "
+            f"but [vocab, hidden] = [{minimum} or more, {hidden_size}] is needed",
+            hint="the weights and the configuration of the model do not belong together",
+        )
+    return shape[0]
 
 
 def _check(config: ModelConfig, metadata: Metadata) -> None:

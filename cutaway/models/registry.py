@@ -35,7 +35,7 @@ class Architecture(Protocol):
         ...
 
     def build(self, config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Decoder:
-        """Read the weights."""
+        """Read the weights; raises as ``build_decoder``."""
         ...
 
 
@@ -53,8 +53,21 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
     return cast("Architecture", importlib.import_module(ARCHITECTURES[checkpoint.architecture]))
 
 
+def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype) -> Decoder:
+    """Read the config and the weights of a checkpoint; matrices are of ``dtype``.
+
+    Raises:
+        ModelError: the files are at fault, or ask for what is not supported.
+    """
+    weights = checkpoint.weights()
+    try:
+        return find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, dtype)
+    finally:
+        weights.close()
+
+
 def read_config(checkpoint: Checkpoint, weights: WeightSource) -> ModelConfig:
-    """The numbers of a checkpoint; raises as ``find_architecture``, and ``CorruptFile``."""
+    """The numbers of a checkpoint; raises as ``find_architecture``, ``read_gguf`` and ``read_hf``."""
     architecture = find_architecture(checkpoint)
     read = architecture.config_from_gguf if checkpoint.format == "gguf" else architecture.config_from_hf
     return read(checkpoint.metadata, weights)

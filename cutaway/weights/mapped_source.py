@@ -48,6 +48,7 @@ class MappedSource:
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = dict(entries)
+        self._read: set[str] = set()
         self._files = {
             entry.file.path: MappedFile(entry.file.path, entry.file.num_bytes) for entry in self._entries.values()
         }
@@ -90,6 +91,11 @@ class MappedSource:
             )
         assert out.is_floating_point(), f"{out.dtype} cannot hold weights"
         self._read_matrices(entry, tensor.offset, tensor.num_bytes, out)
+        self._read.add(name)
+
+    def unread(self) -> tuple[str, ...]:
+        """See ``WeightSource.unread``."""
+        return tuple(name for name in self._entries if name not in self._read)
 
     def close(self) -> None:
         """See ``WeightSource.close``."""

@@ -18,6 +18,7 @@ class DictSource:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = dict(tensors)
+        self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -40,6 +41,11 @@ class DictSource:
         if out.shape != tensor.shape:
             raise WrongShape(f"tensor {name!r} has shape {list(tensor.shape)}, but {list(out.shape)} is needed")
         out.copy_(tensor)
+        self._read.add(name)
+
+    def unread(self) -> tuple[str, ...]:
+        """See ``WeightSource.unread``."""
+        return tuple(name for name in self._tensors if name not in self._read)
 
     def close(self) -> None:
         """See ``WeightSource.close``."""

@@ -55,6 +55,10 @@ class WeightSource(Protocol):
         """
         ...
 
+    def unread(self) -> tuple[str, ...]:
+        """Names of the tensors that ``read_into`` has not delivered yet, in file order."""
+        ...
+
     def close(self) -> None:
         """Give the files back; no tensor can be read afterwards."""
         ...

@@ -12,7 +12,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import find_architecture, read_config
+from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import NewRequest, RequestFinished, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import SamplingParams, TokenChoice
@@ -29,14 +29,6 @@ class Subject:
     dtype: torch.dtype
     requests: list[NewRequest]
     alone: dict[str, list[TokenChoice]]
-
-
-def load(path: Path, dtype: torch.dtype) -> Decoder:
-    checkpoint = open_checkpoint(path)
-    weights = checkpoint.weights()
-    model = find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, dtype)
-    weights.close()
-    return model
 
 
 def make_requests(vocab_size: int, count: int) -> list[NewRequest]:
@@ -105,12 +97,13 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     theirs.save_pretrained(path)
-    return subject(load(path, request.param), request.param, 24)
+    return subject(load_decoder(open_checkpoint(path), request.param), request.param, 24)
 
 
 @pytest.fixture(scope="module")
 def smollm(real_model: Callable[[str], Path]) -> Subject:
-    return subject(load(real_model("smollm2-135m-instruct"), torch.bfloat16), torch.bfloat16, 8)
+    checkpoint = open_checkpoint(real_model("smollm2-135m-instruct"))
+    return subject(load_decoder(checkpoint, torch.bfloat16), torch.bfloat16, 8)
 
 
 COMPANIES = [

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from cutaway.executor.kv import allocate_kv, kv_shape
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import find_architecture, read_config
+from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import NewRequest, RequestFinished, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.load import load_text
@@ -59,10 +59,7 @@ def pair(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> P
         render_prompt(tokenizer, template, [Message(Role.USER, question)]).encoding.token_ids for question in QUESTIONS
     ]
     assert max(map(len, prompts)) > 600
-    weights = checkpoint.weights()
-    ours = find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, torch.float32)
-    weights.close()
-    return Pair(ours, theirs, prompts)
+    return Pair(load_decoder(checkpoint, torch.float32), theirs, prompts)
 
 
 def generate(model: Decoder, prompts: list[tuple[int, ...]]) -> list[list[int]]:

@@ -135,6 +135,16 @@ def test_reading_twice_gives_the_same(source: WeightSource) -> None:
     assert torch.equal(first, second)
 
 
+def test_it_knows_which_tensors_nobody_has_read(source: WeightSource) -> None:
+    names = list(source)
+    assert source.unread() == tuple(names)
+    for name in ("lm_head.weight", "experts", "experts"):
+        source.read_into(name, torch.zeros(source.shape(name)))
+    with pytest.raises(WrongShape):
+        source.read_into("model.embed_tokens.weight", torch.zeros(1))
+    assert source.unread() == tuple(name for name in names if name not in ("lm_head.weight", "experts"))
+
+
 def test_an_absent_tensor_is_named(source: WeightSource) -> None:
     with pytest.raises(MissingTensor, match=r"'model\.norm\.weight'"):
         source.shape("model.norm.weight")
