@@ -5,12 +5,14 @@ that ``--help`` and the commands that need no model start fast. This package is 
 """
 
 import importlib
+import io
 import sys
 
 import click
 
 from cutaway import __version__
 from cutaway.cli.output import tell
+from cutaway.cli.streams import OutputLost, abandon_output, open_streams
 from cutaway.errors import CutawayError
 
 # Where each command is, and what the overview says of it, so that the overview need not import them all.
@@ -62,12 +64,22 @@ def cli() -> None:
 
 
 def run_command() -> None:
-    """Run the command line and exit. Known errors become one message and a hint on standard error."""
+    """Run the command line and exit. Known errors become one message and a hint on standard error.
+
+    A reader of the output that leaves early ends the command quietly with status 1; click sees to that.
+    """
     try:
+        open_streams()
         cli.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        usage = io.StringIO()
+        error.show(usage)
+        tell(usage.getvalue().removesuffix("\n"))
         sys.exit(error.exit_code)
+    except OutputLost as error:
+        abandon_output()
+        tell(f"error: {error}")
+        sys.exit(1)
     except CutawayError as error:
         tell(f"error: {error}")
         sys.exit(error.exit_code)

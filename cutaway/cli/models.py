@@ -149,7 +149,10 @@ def _is_sound(present: StoredModel, entry: CatalogEntry | None) -> bool:
 
 def _confirmed(question: str) -> bool:
     click.echo(printable(question), err=True, nl=False)
-    answer = sys.stdin.readline()
+    try:
+        answer = sys.stdin.buffer.readline().decode(errors="replace")
+    except OSError:  # such as a descriptor that is open for writing only
+        answer = ""
     if not answer:
         click.echo(err=True)
         raise UsageError("there was no answer, so nothing was removed", hint="--yes removes without asking")

@@ -4,12 +4,16 @@ import sys
 
 import click
 
+from cutaway.cli.streams import OutputLost, abandon_output
 from cutaway.printable import printable
 
 
 def tell(message: str) -> None:
-    """Print a line for the person at the terminal."""
-    click.echo(printable(message), err=True)
+    """Print a line for the person at the terminal. If there is nobody to read it, the command goes on all the same."""
+    try:
+        click.echo(printable(message), err=True)
+    except (OutputLost, OSError):
+        abandon_output()
 
 
 def show(line: str) -> None:

@@ -25,3 +25,5 @@ def read_prompt(argument: str | None) -> str:
         raise InvalidValue(
             "prompt", f"byte {error.start} of standard input is not UTF-8", hint="convert it, for example with iconv"
         ) from None
+    except OSError as error:
+        raise InvalidValue("prompt", f"standard input cannot be read: {error.strerror or error}") from None
