@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -36,13 +37,16 @@ def chat(options: GenerationOptions) -> None:
     options.request([Message(Role.USER, "")])  # refuses wrong values before a model is loaded
     conversation = Conversation(options)
     tell(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.")
-    _enable_line_editing()
+    _prepare_input()
     try:
         while (line := _read_line()) is not None and line.strip() != EXIT:
+            # Piped lines are no different from typed ones: what is wrong with one of them does not keep the next back.
             try:
-                conversation.obey(line)
+                conversation.obey(_checked(line))
             except CutawayError as error:
                 tell(f"error: {error}")
+            except KeyboardInterrupt:
+                tell("\n(stopped)")
     finally:
         conversation.session.engine.close()
 
@@ -64,6 +68,7 @@ class Conversation:
 
         Raises:
             CutawayError: it cannot be done; the conversation is as before.
+            KeyboardInterrupt: the user stopped it; the conversation is as before.
         """
         text = line.strip()
         if not text:
@@ -126,10 +131,10 @@ class Conversation:
 
     def _model(self, name: str) -> None:
         if name:
-            session = open_session(name, self.options.engine())
-            self.session.engine.close()
-            self.session = session
+            # The old model goes only when the new one is there, so that whatever happens there is one to go on with.
+            old, self.session = self.session, open_session(name, self.options.engine())
             self.options = replace(self.options, model=name)
+            old.engine.close()
         tell(f"model: {self.options.model}")
 
     def _save(self, name: str) -> None:
@@ -152,13 +157,20 @@ class Conversation:
         tell(f"saved {len(messages)} messages to {path}")
 
 
-def _enable_line_editing() -> None:
+def _prepare_input() -> None:
+    """Read bytes that are not UTF-8 as such, whatever the locale, and give ``input`` a history and editing keys."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     with contextlib.suppress(ImportError):  # not on every platform
         import readline  # noqa: F401 - its import gives input() a history and editing keys
 
 
 def _read_line() -> str | None:
-    """The next line, ``None`` at the end of input. Ctrl-C gives up the line that is being typed."""
+    """The next line, ``None`` at the end of input. Ctrl-C gives up the line that is being typed.
+
+    Raises:
+        InvalidValue: there is nothing to read lines from.
+    """
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:
@@ -169,5 +181,21 @@ def _read_line() -> str | None:
             return None
         except KeyboardInterrupt:
             click.echo()
-        except UnicodeDecodeError as error:
-            raise InvalidValue("input", f"byte {error.start} is not UTF-8") from None
+        except BrokenPipeError:  # of the prompt
+            raise
+        except OSError as error:
+            raise InvalidValue("input", f"standard input cannot be read: {error.strerror or error}") from None
+
+
+def _checked(line: str) -> str:
+    """The line, unless it has bytes that ``_prepare_input`` let through.
+
+    Raises:
+        InvalidValue: it is not UTF-8.
+    """
+    try:
+        return line.encode("utf-8", "surrogateescape").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValue(
+            "input", f"byte {error.start} of the line is not UTF-8", hint="convert it, for example with iconv"
+        ) from None
