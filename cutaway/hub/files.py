@@ -16,6 +16,8 @@ SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gg
 MAX_SPLITS = 4096
 
 FOLDER_FILES = ("config.json", "generation_config.json", "chat_template.jinja")
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -52,7 +54,7 @@ def files_at(path: Path, name: str = "") -> ModelFiles:
     """The model at a path that exists.
 
     Raises:
-        UnknownModel: neither a GGUF file nor a folder with ``config.json`` and safetensors, or not readable.
+        UnknownModel: neither a GGUF file nor a folder that ``select_folder_files`` takes, or not readable.
         UsageError: the weights are there only in a format that can carry code.
         CorruptFile: a part of a split file is missing.
     """
@@ -78,16 +80,26 @@ def split_parts(filename: str) -> tuple[str, ...]:
 
 
 def select_folder_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Of a folder's file names, those that belong to a model; empty unless there are a config and safetensors."""
+    """Of a folder's file names, those that belong to a model; empty unless there are a config and weights.
+
+    Weights are ``model.safetensors``, or else ``model.safetensors.index.json`` with the files that it may name: what
+    ``cutaway.weights`` can open, so that nothing is fetched that would be refused afterwards. A repository may hold the
+    same weights once more, as its publisher's own files beside those of transformers.
+    """
     names = sorted(names)
-    tensors = [name for name in names if name.endswith(".safetensors")]
-    # A repository may hold the same weights twice, as its publisher's own files beside those of transformers.
-    tensors = [name for name in tensors if name.startswith("model")] or tensors
-    if "config.json" not in names or not tensors:
+    weights = _weights(names)
+    if "config.json" not in names or not weights:
         return ()
-    index = [name for name in names if name == "model.safetensors.index.json"]
     tokenizer = [name for name in names if name.startswith("tokenizer") and name.endswith(".json")]
-    return (*(name for name in FOLDER_FILES if name in names), *tokenizer, *index, *tensors)
+    return (*(name for name in FOLDER_FILES if name in names), *tokenizer, *weights)
+
+
+def _weights(names: list[str]) -> list[str]:
+    if SINGLE_FILE in names:
+        return [SINGLE_FILE]
+    shards = [name for name in names if name.endswith(".safetensors")]
+    shards = [name for name in shards if name.startswith("model-")] or shards
+    return [INDEX_FILE, *shards] if INDEX_FILE in names and shards else []
 
 
 def _file(path: Path, name: str) -> ModelFiles:
@@ -123,10 +135,14 @@ def _folder(path: Path, name: str) -> ModelFiles:
     if ggufs:
         raise UnknownModel(f"{path} is a folder of .gguf files", hint="name one of them: " + _listed(ggufs))
     if "config.json" not in names:
-        raise UnknownModel(f"{path} has no config.json", hint="a model's folder holds config.json and *.safetensors")
+        raise UnknownModel(f"{path} has no config.json", hint=f"a model's folder holds config.json and {SINGLE_FILE}")
     if any(file.endswith(PICKLE_SUFFIXES) for file in names):
         raise _pickle(path)
-    raise UnknownModel(f"{path} has a config.json, but no *.safetensors", hint="were the weights fetched?")
+    others = [file for file in names if file.endswith(".safetensors")]
+    raise UnknownModel(
+        f"{path} has a config.json, but neither {SINGLE_FILE} nor {INDEX_FILE} with its files",
+        hint="there is only " + _listed(sorted(others)) if others else "were the weights fetched?",
+    )
 
 
 def _pickle(path: Path) -> UsageError:

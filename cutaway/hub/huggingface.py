@@ -2,7 +2,8 @@
 
 Owns the choice among a repository's files. Refuses to keep anything: files go to huggingface_hub's own cache, which
 honours HF_HOME and is shared with other programs. Invariants: only data formats are fetched, never pickles or scripts;
-all files come from one revision; a file whose SHA-256 the hub publishes is checked against it.
+all files come from one revision; a file whose SHA-256 the hub publishes is checked against it each time, also one that
+lay in the cache already: whoever put it there may have been stopped before checking.
 """
 
 import errno
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.errors import ChecksumMismatch, DiskFull, DownloadError, NetworkError, UnknownModel, UsageError
 from cutaway.hub.catalog import nearest_names
-from cutaway.hub.files import select_folder_files, split_parts
+from cutaway.hub.files import SINGLE_FILE, select_folder_files, split_parts
 from cutaway.hub.progress import Progress
 from cutaway.hub.reference import PREFIX, HubReference
 
@@ -89,7 +90,7 @@ def choose_files(reference: HubReference, names: Sequence[str]) -> tuple[str, ..
         listed = "".join(f"\n  {PREFIX}{reference.repo_id}:{name}" for name in ggufs)
         raise UsageError(f"{reference.repo_id} holds {len(ggufs)} GGUF models; name one of them:{listed}")
     raise UsageError(
-        f"{reference.repo_id} holds neither a .gguf file nor a config.json with *.safetensors",
+        f"{reference.repo_id} holds neither a .gguf file nor a config.json with {SINGLE_FILE} or its index",
         hint="weights in pickle files (*.bin, *.pt) are refused, because such a file can run code",
     )
 
@@ -104,13 +105,12 @@ def _all_parts(name: str) -> tuple[str, ...]:
 
 
 def _fetch_file(reference: HubReference, revision: str, sibling: "RepoSibling", report: Callable[[int], None]) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download
 
     name = sibling.rfilename
-    known = try_to_load_from_cache(reference.repo_id, name, revision=revision)
     path = Path(hf_hub_download(reference.repo_id, name, revision=revision, tqdm_class=_bar_that(report)))
     published = sibling.lfs.sha256 if sibling.lfs else None
-    if published and not isinstance(known, str):
+    if published:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != published:

@@ -5,11 +5,12 @@ Owns the layout below ``<cache>/models``. Refuses to know the network and the co
     NAME.gguf            a model; appears in one step, when it is complete and on the disk
     .partial-NAME/       a download under way, or what a killed one left behind
     .lock-NAME           held, as a lock of the operating system, by whoever fills or removes NAME
-    hf/QUOTED-REFERENCE  symbolic link to a model in huggingface_hub's own cache
+    hf/QUOTED-REFERENCE  symbolic link to a model in huggingface_hub's own cache; says that its checksums were right
 
-Invariants: a file that does not begin with a dot was complete when it got its name; a partial folder without a
-holder of its lock is rubbish, and the next pull or removal clears it away. A lock dies with its process, whatever
-killed that, so no model can stay locked.
+Invariants: a file that does not begin with a dot was complete when it got its name; a link is made after all that it
+leads to was checked, so what has no link yet is checked before it is used, and what has one is not checked again; a
+partial folder without a holder of its lock is rubbish, and the next pull or removal clears it away. A lock dies with
+its process, whatever killed that, so no model can stay locked.
 """
 
 import contextlib
@@ -143,7 +144,7 @@ class ModelStore:
         return model
 
     def link(self, reference: str, path: Path) -> None:
-        """Remember where the complete model of an ``hf:`` reference lies."""
+        """Remember where the model of an ``hf:`` reference lies, all of it, with the right checksums."""
         link = self._link_path(reference)
         temporary = link.with_name(f"{link.name}.{os.getpid()}")
         try:

@@ -1,10 +1,14 @@
+import json
+import re
 from pathlib import Path
 
 import pytest
+from model_bytes import safetensors_bytes
 from standins import no_permission_for
 
 from cutaway.errors import CorruptFile, UnknownModel, UsageError
 from cutaway.hub.files import ModelFormat, files_at, select_folder_files, split_parts
+from cutaway.weights.safetensors_header import INDEX_FILE, SINGLE_FILE, read_safetensors_folder
 
 
 def fill(folder, *names):
@@ -60,10 +64,41 @@ def test_a_folder_is_read_without_anything_that_can_carry_code(tmp_path):
     }
 
 
-def test_weights_that_lie_there_twice_are_taken_once():
-    names = ["config.json", "model.safetensors", "consolidated.safetensors"]
-    assert select_folder_files(names) == ("config.json", "model.safetensors")
-    assert select_folder_files(["config.json", "weights.safetensors"]) == ("config.json", "weights.safetensors")
+INDEX = "model.safetensors.index.json"
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["model.safetensors", "consolidated.safetensors"], ["model.safetensors"]),
+        (["model.safetensors", INDEX, *SHARDS], ["model.safetensors"]),
+        ([INDEX, *SHARDS, "consolidated.safetensors", "model.fp16.safetensors"], [INDEX, *SHARDS]),
+        ([INDEX, "a.safetensors", "b.safetensors"], [INDEX, "a.safetensors", "b.safetensors"]),
+        (["weights.safetensors"], []),
+        ([*SHARDS], []),
+        (["adapter_model.safetensors", "notes.txt"], []),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_the_weights_chosen_are_those_that_can_be_opened(tmp_path, names, chosen):
+    tensors = [name for name in (chosen or names) if name.endswith(".safetensors")]
+    for name in names:
+        content = safetensors_bytes({name: ("F32", (1,), b"\0\0\0\0")}) if name in tensors else b"{"
+        (tmp_path / name).write_bytes(content)
+    if INDEX in names:
+        (tmp_path / INDEX).write_text(json.dumps({"weight_map": {name: name for name in tensors}}))
+    assert select_folder_files(["config.json", *names]) == (("config.json", *chosen) if chosen else ())
+    if chosen:
+        assert [file.path.name for file in read_safetensors_folder(tmp_path)] == tensors
+    else:
+        with pytest.raises(UnknownModel, match=f"neither {SINGLE_FILE} nor {INDEX_FILE}"):
+            read_safetensors_folder(tmp_path)
+
+
+def test_weights_without_a_config_or_an_index_without_files_are_no_model():
+    assert select_folder_files(["model.safetensors"]) == ()
+    assert select_folder_files(["config.json", INDEX]) == ()
 
 
 @pytest.mark.parametrize(
@@ -71,15 +106,17 @@ def test_weights_that_lie_there_twice_are_taken_once():
     [
         ([], UnknownModel, "no config.json"),
         (["model.safetensors"], UnknownModel, "no config.json"),
-        (["config.json"], UnknownModel, r"no \*\.safetensors"),
+        (["config.json"], UnknownModel, r"neither model\.safetensors nor model\.safetensors\.index\.json"),
+        (["config.json", "weights.safetensors"], UnknownModel, r"there is only weights\.safetensors"),
         (["config.json", "pytorch_model.bin"], UsageError, "can run code"),
         (["a.gguf", "b.gguf"], UnknownModel, r"name one of them: a\.gguf, b\.gguf"),
     ],
 )
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path, names, kind, words):
     folder = fill(tmp_path / "model", *names)
-    with pytest.raises(kind, match=words) as caught:
+    with pytest.raises(kind) as caught:
         files_at(folder)
+    assert re.search(words, str(caught.value))
     assert str(folder) in caught.value.message
 
 
