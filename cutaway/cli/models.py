@@ -12,9 +12,9 @@ from cutaway.cli.model import announce_download
 from cutaway.cli.output import show, tell
 from cutaway.cli.progress import shown_progress
 from cutaway.config import DEFAULT_MODEL, load_settings
-from cutaway.errors import CutawayError, UsageError
-from cutaway.hub.catalog import CatalogEntry, Purpose
-from cutaway.hub.reference import PREFIX, parse_reference
+from cutaway.errors import CutawayError, UnknownModel, UsageError
+from cutaway.hub.catalog import CatalogEntry, Purpose, nearest_names
+from cutaway.hub.reference import PREFIX, REPO_ID, parse_reference
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore, StoredModel
 from cutaway.printable import printable
@@ -128,7 +128,14 @@ def _not_downloadable(store: ModelStore, model: str) -> CutawayError:
         return UsageError(
             f"{model} is a path, so there is nothing to download", hint=f'cutaway ask --model {model} "…"'
         )
-    return store.unknown(model, f"there is no model {model!r} to download")
+    offered = [entry.name for entry in store.catalog.values() if entry.purpose is Purpose.EVERYONE]
+    if REPO_ID.fullmatch(model):
+        hint = f"for a repository of the Hugging Face hub, write {PREFIX}{model}"
+    elif near := nearest_names(model, store.catalog):
+        hint = "did you mean " + " or ".join(near) + "?"
+    else:
+        hint = f"what can be pulled is a built-in name ({', '.join(offered)}) or hf:ORG/REPO[:FILE]"
+    return UnknownModel(f"there is no model {model!r} to download", hint=hint)
 
 
 def _is_sound(present: StoredModel, entry: CatalogEntry | None) -> bool:

@@ -157,6 +157,20 @@ def test_pull_has_nothing_to_do_with_paths(cutaway_command):
     assert_failed(cutaway_command("pull", "./m.gguf"), 2, "is a path", "--model ./m.gguf")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("./missing.gguf", f"what can be pulled is a built-in name ({DEFAULT_MODEL}) or hf:ORG/REPO[:FILE]"),
+        ("zzzz", f"what can be pulled is a built-in name ({DEFAULT_MODEL}) or hf:ORG/REPO[:FILE]"),
+        ("org/repo", "for a repository of the Hugging Face hub, write hf:org/repo"),
+    ],
+)
+def test_pull_offers_only_what_can_be_pulled(cutaway_command, name, hint):
+    done = cutaway_command("pull", name)
+    assert_failed(done, 2, f"there is no model {name!r} to download")
+    assert done.stderr.endswith(f"\nhint: {hint}\n")
+
+
 def test_pull_of_a_file_that_was_put_into_the_store_has_nothing_to_do(cutaway_command):
     path = put(cutaway_command, "mine", b"x")
     assert cutaway_command("pull", "mine", check=True).stdout == f"mine is already here: {path}\n"
