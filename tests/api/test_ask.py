@@ -1,13 +1,19 @@
 """``cutaway ask`` as a user runs it, on the real default model."""
 
 import json
+import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from conftest import CutawayCommand
+
+from cutaway.kernels import KERNELS
+from cutaway.types import SamplingParams
 
 TOMATO = "Is a tomato a fruit?"
 # In float32 the best tokens of this answer lie far enough apart to be the same on every machine.
@@ -98,6 +104,49 @@ def test_instructions_come_before_the_question(cutaway_command: CutawayCommand, 
     )
     assert "Answer like a pirate 🏴‍☠️." in done.stderr
     assert "You are a helpful AI assistant" not in done.stderr
+
+
+def test_other_instructions_make_another_prompt(cutaway_command: CutawayCommand, smollm: str) -> None:
+    system = [[], ["--system", "Be terse."], ["--system", "Be kind."]]
+    prompts = [
+        ask_json(cutaway_command, smollm, TOMATO, "--max-tokens", "1", *arguments)["prompt_token_ids"]
+        for arguments in system
+    ]
+    assert len({tuple(prompt) for prompt in prompts}) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("--temperature", "temperature", 0.7),
+        ("--top-p", "top_p", 0.9),
+        ("--top-k", "top_k", 7),
+        ("--min-p", "min_p", 0.05),
+        ("--repetition-penalty", "repetition_penalty", 1.3),
+        ("--presence-penalty", "presence_penalty", -0.5),
+        ("--frequency-penalty", "frequency_penalty", 0.25),
+        ("--seed", "seed", 123456789),
+    ],
+)
+def test_each_sampling_option_arrives_and_changes_no_other(
+    cutaway_command: CutawayCommand, smollm: str, option: str, name: str, value: float
+) -> None:
+    answer = ask_json(cutaway_command, smollm, TOMATO, "--max-tokens", "1", option, str(value))
+    # The command line is greedy unless told otherwise; a request is not.
+    left_out = {**asdict(SamplingParams()), "temperature": 0.0, "seed": answer["sampling"]["seed"]}
+    assert answer["sampling"][name] == value
+    assert answer["sampling"] == {**left_out, name: value}
+
+
+def test_threads_and_number_format_are_those_asked_for(cutaway_command: CutawayCommand, smollm: str) -> None:
+    done = cutaway_command(
+        *("ask", "-m", smollm, TOMATO, "--max-tokens", "1", "--threads", "1", "--dtype", "bfloat16", "--explain"),
+        env={"COLUMNS": "120"},
+        check=True,
+    )
+    assert f"{KERNELS}, 1 threads" in done.stderr
+    assert "computed in bfloat16" in done.stderr
+    assert "float32" not in done.stderr
 
 
 def test_control_tokens_typed_by_a_user_stay_text(cutaway_command: CutawayCommand, smollm: str) -> None:
@@ -217,18 +266,26 @@ def test_make_hands_over_a_question_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "word"), [(0, "empty"), (3, "GGUF"), (1000, "cut"), (3_000_000, "cut"), (98_000_000, "file")], ids=str
+    ("size", "problem"),
+    [
+        (0, "the file is empty (0 bytes)"),
+        (3, "not a GGUF file: it looks like something else, its first bytes are 47 47 55"),
+        (1000, "272 tensors would reach to byte 8,992, but the file ends at byte 1,000"),
+        (3_000_000, "takes bytes 1,785,664 to 31,866,688, but the file's data are bytes 1,785,664 to 3,000,000"),
+        (98_000_000, "takes bytes 97,876,288 to 98,083,648, but the file's data are bytes 1,785,664 to 98,000,000"),
+    ],
+    ids=str,
 )
-def test_a_cut_model_file_is_named_as_such(
-    cutaway_command: CutawayCommand, smollm: str, tmp_path: Path, size: int, word: str
+def test_a_model_file_that_was_cut_is_refused_with_the_place(
+    cutaway_command: CutawayCommand, smollm: str, tmp_path: Path, size: int, problem: str
 ) -> None:
-    cut = tmp_path / "cut.gguf"
-    cut.write_bytes(Path(smollm).read_bytes()[:size])
-    done = cutaway_command("ask", "-m", str(cut), TOMATO)
+    short = tmp_path / "short.gguf"
+    short.write_bytes(Path(smollm).read_bytes()[:size])
+    done = cutaway_command("ask", "-m", str(short), TOMATO)
     assert done.rc == 1
-    assert str(cut) in done.stderr
-    assert "Traceback" not in done.stderr
-    assert word in done.stderr
+    assert done.stderr.startswith(f"error: {short}: ")
+    assert problem in done.stderr.splitlines()[0]
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("num_megabytes", [500, 700, 900])
@@ -259,3 +316,35 @@ def test_a_reader_that_leaves_ends_the_command_quietly(cutaway_command: CutawayC
         process.stdout.close()
         process.wait(timeout=60)
         assert process.stderr.read() == b""
+
+
+def test_a_stop_string_or_instructions_that_are_no_text_are_refused(
+    cutaway_command: CutawayCommand, smollm: str
+) -> None:
+    for option in ("--stop", "--system"):
+        done = cutaway_command("ask", "-m", smollm, "hi", option, os.fsdecode(b"\xff"))
+        assert done.rc == 2
+        assert f"{option[2:]}: byte 0 is not UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["0", "7", "99999999999"])
+def test_an_explanation_is_drawn_whatever_width_the_terminal_claims(
+    cutaway_command: CutawayCommand, smollm: str, columns: str
+) -> None:
+    done = cutaway_command("ask", "-m", smollm, "hi", "--explain", "--max-tokens", "2", env={"COLUMNS": columns})
+    assert done.rc == 0
+    assert "kv_cache" in done.stderr
+
+
+@pytest.mark.parametrize("delay", [0.6, 1.2, 1.8, 3.0])
+@pytest.mark.parametrize("presses", [1, 3])
+def test_ctrl_c_ends_the_command_whenever_and_however_often_it_is_pressed(
+    cutaway_command: CutawayCommand, smollm: str, delay: float, presses: int
+) -> None:
+    with cutaway_command.start("ask", "-m", smollm, "Write a long story.", "--max-tokens", "4000") as process:
+        time.sleep(delay)
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        _, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (130, b"")

@@ -2,14 +2,21 @@
 
 import json
 import os
+import platform
+import re
+from pathlib import Path
 
 import pytest
+import torch
 
 from cutaway import __version__
 from cutaway.cli.doctor import describe_limit, parse_libraries
 from cutaway.config import DEFAULT_MODEL
 from cutaway.hub.catalog import BUILT_IN
+from cutaway.kernels import KERNELS
+from cutaway.machine import FEATURES
 
+CPUINFO = Path("/proc/cpuinfo")
 (PART,) = BUILT_IN[DEFAULT_MODEL].parts
 
 MKL_BUILD = """PyTorch built with:
@@ -27,10 +34,26 @@ def test_the_machine_is_described_in_plain_lines(cutaway_command):
         *("cutaway", "python", "system", "processor", "features", "cores", "threads", "memory", "torch", "kernels"),
         *("bandwidth", "cache", "models", "index", "limit"),
     ]
-    assert __version__ in done.stdout
-    assert f"cutaway pull {DEFAULT_MODEL}" in done.stdout
-    assert "not asked" in done.stdout
+    values = {line.split()[0]: line[10:].strip() for line in done.stdout.splitlines()}
+    assert values["cutaway"] == __version__
+    assert values["python"] == f"{platform.python_version()} ({platform.python_implementation()})"
+    assert re.fullmatch("[1-9][0-9]* for arithmetic", values["threads"])
+    version, *libraries, capability = values["torch"].split(", ")
+    assert version == torch.__version__
+    assert tuple(libraries) == parse_libraries(torch.__config__.show())
+    assert capability == torch.backends.cpu.get_cpu_capability()
+    assert values["kernels"] in (f"{KERNELS}, bfloat16", f"{KERNELS}, float32")
+    assert f"cutaway pull {DEFAULT_MODEL}" in values["limit"]
+    assert "not asked" in values["index"]
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not CPUINFO.exists(), reason="only Linux has /proc/cpuinfo")
+def test_features_are_those_that_the_system_lists(cutaway_command):
+    (line,) = (line for line in cutaway_command("doctor").stdout.splitlines() if line.startswith("features"))
+    words = set(CPUINFO.read_text().replace(":", " ").split())
+    listed = [name for name, spellings in FEATURES.items() if words & set(spellings)]
+    assert line[10:].strip() == (" ".join(listed) or "none that kernels here make use of")
 
 
 def test_the_limit_follows_from_the_model_and_the_measurement(cutaway_command, real_model):
