@@ -21,6 +21,12 @@ from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role,
 
 EXPLAINED_CANDIDATES = 5
 ENDS_WELL = (FinishReason.STOP, FinishReason.LENGTH)
+MIN_WIDTH, MAX_WIDTH = 40, 400
+_OUTCOMES = {
+    FinishReason.REJECTED: "was rejected",
+    FinishReason.FAILED: "failed",
+    FinishReason.ABORTED: "was aborted",
+}
 
 
 @click.command()
@@ -103,7 +109,13 @@ def check_finish(receipt: Receipt) -> None:
         GenerationError: it was rejected, failed or aborted.
     """
     if receipt.finish.reason not in ENDS_WELL:
-        raise GenerationError(f"the request was {receipt.finish.reason.value}: {receipt.finish.cause}")
+        raise unfinished(receipt.finish.reason, receipt.finish.cause, receipt.model.name)
+
+
+def unfinished(reason: FinishReason, cause: str, model: str) -> GenerationError:
+    """The error of a request that did not end well."""
+    hint = f"the weights of {model} may be damaged; fetch them again" if "not finite" in cause else ""
+    return GenerationError(f"the request {_OUTCOMES[reason]}: {cause}", hint=hint)
 
 
 def show_explanation(receipt: Receipt, words: Words) -> None:
@@ -112,7 +124,10 @@ def show_explanation(receipt: Receipt, words: Words) -> None:
 
     from cutaway.glass.explain import explain
 
-    explain(receipt, words, Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+    # A terminal may claim any width; the explanation is to be read all the same.
+    console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
+    explain(receipt, words, console)
 
 
 def describe(receipt: Receipt, num_logprobs: int | None) -> dict[str, object]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from cutaway.cli.ask import print_notices
+from cutaway.cli.ask import print_notices, unfinished
+from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.options import GenerationOptions, generation_options
 from cutaway.cli.output import stream, tell
 from cutaway.cli.session import open_session
@@ -39,7 +40,7 @@ def chat(options: GenerationOptions) -> None:
     tell(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.")
     _prepare_input()
     try:
-        while (line := _read_line()) is not None and line.strip() != EXIT:
+        while (line := _read_line()) is not None and line.split()[:1] != [EXIT]:
             # Piped lines are no different from typed ones: what is wrong with one of them does not keep the next back.
             try:
                 conversation.obey(_checked(line))
@@ -48,7 +49,8 @@ def chat(options: GenerationOptions) -> None:
             except KeyboardInterrupt:
                 tell("\n(stopped)")
     finally:
-        conversation.session.engine.close()
+        with interrupts_held():
+            conversation.session.engine.close()
 
 
 class Conversation:
@@ -106,7 +108,7 @@ class Conversation:
         if finish is None and not answer.content:
             return  # stopped before it began: there is no turn to remember
         if finish is not None and finish.reason in (FinishReason.REJECTED, FinishReason.FAILED):
-            tell(f"error: the request was {finish.reason.value}: {finish.cause}")
+            tell(f"error: {unfinished(finish.reason, finish.cause, self.options.model)}")
         else:
             self.history += [replace(question, origin="history"), answer]
 
@@ -140,20 +142,22 @@ class Conversation:
     def _save(self, name: str) -> None:
         if not name:
             raise InvalidValue("file", "there is no name", hint="/save tomato.md")
-        path = Path(name).expanduser()
         messages = [*self.options.instructions(), *self.history]
-        if path.suffix == ".md":
+        if name.endswith(".md"):
             content = "".join(f"**{message.role.value}**\n\n{message.content}\n\n" for message in messages)
         else:
             plain = [{"role": message.role.value, "content": message.content} for message in messages]
             content = json.dumps({"model": self.options.model, "messages": plain}, ensure_ascii=False, indent=2) + "\n"
+        data = content.encode("utf-8", "backslashreplace")  # a model's path may be in no encoding
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(content)
+            path = Path(name).expanduser()
+            with path.open("xb") as file:
+                file.write(data)
         except FileExistsError:
-            raise InvalidValue("file", f"{path} exists already", hint="choose another name") from None
-        except OSError as error:
-            raise InvalidValue("file", f"{path} cannot be written: {error.strerror}") from None
+            raise InvalidValue("file", f"{name} exists already", hint="choose another name") from None
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidValue("file", f"{name} cannot be written: {reason}") from None
         tell(f"saved {len(messages)} messages to {path}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cutaway.cli.model import Command, model_option
+from cutaway.cli.prompt import argument_text
 from cutaway.engine.options import DTYPES, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
@@ -87,6 +88,9 @@ def generation_options(command: Command) -> Command:
     @functools.wraps(command)
     def collect(**values: Any) -> None:
         names = [field.name for field in fields(GenerationOptions)]
+        if values["system"] is not None:
+            values["system"] = argument_text("system", values["system"])
+        values["stop"] = tuple(argument_text("stop", text) for text in values["stop"])
         command(options=GenerationOptions(**{name: values.pop(name) for name in names}), **values)
 
     decorators: list[Callable[[Command], Command]] = [

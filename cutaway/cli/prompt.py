@@ -1,8 +1,23 @@
 """A text from the command line or from standard input."""
 
+import os
 import sys
 
 from cutaway.errors import InvalidValue
+
+
+def argument_text(name: str, argument: str) -> str:
+    """A text from the command line, which is UTF-8 whatever the locale says.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValue(name, f"byte {error.start} is not UTF-8") from None
+    except UnicodeEncodeError as error:
+        raise InvalidValue(name, f"character {error.start} is no text") from None
 
 
 def read_prompt(argument: str | None) -> str:
@@ -12,11 +27,7 @@ def read_prompt(argument: str | None) -> str:
         InvalidValue: it is not UTF-8, or there is none.
     """
     if argument is not None and argument != "-":
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidValue("prompt", f"character {error.start} is not UTF-8") from None
-        return argument
+        return argument_text("prompt", argument)
     if argument is None and sys.stdin.isatty():
         raise InvalidValue("prompt", "there is none", hint='cutaway ask "Is a tomato a fruit?"')
     try:

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
 from cutaway.engine.client import EngineClient
 from cutaway.engine.options import EngineOptions
@@ -25,7 +26,8 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.engine.close()
+        with interrupts_held():
+            self.engine.close()
 
 
 def open_session(reference: str, options: EngineOptions) -> Session:
@@ -40,7 +42,8 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     tokenizer, template = load_text(checkpoint)
     # Imported here, after everything that can fail without it: torch takes longer to import than a model to load.
     try:
-        from cutaway.engine.load import load_core
+        with interrupts_held():
+            from cutaway.engine.load import load_core
     except (ImportError, OSError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CutawayError(

@@ -198,6 +198,10 @@ def _failure(error: Exception) -> DownloadError:
     from huggingface_hub import constants, errors
 
     where = urllib.parse.urlsplit(constants.ENDPOINT).netloc.rpartition("@")[2]
+    if not where:
+        return NetworkError(
+            f"HF_ENDPOINT {constants.ENDPOINT!r} is not the address of a hub", hint="https://huggingface.co"
+        )
     hint = "check the network; HTTPS_PROXY names a proxy, HF_ENDPOINT another hub"
     if isinstance(error, errors.OfflineModeIsEnabled):
         return NetworkError(f"HF_HUB_OFFLINE forbids to ask {where}", hint="unset it to download the model once")

@@ -105,8 +105,11 @@ class ModelStore:
     def list(self) -> tuple[StoredModel, ...]:
         """All models that lie here, incomplete ones too, by name; those of the Hugging Face cache come last."""
         try:
+            self.models_dir.stat()  # a search of a folder that is none finds nothing, and says nothing
             files = sorted(self.models_dir.glob("*.gguf"))
             links = sorted((self.models_dir / "hf").glob(f"{urllib.parse.quote(PREFIX, safe='')}*"))
+        except FileNotFoundError:
+            return ()
         except OSError as error:
             raise _unusable(self.models_dir, error) from None
         names = [file.stem for file in files if NAME.fullmatch(file.stem) and file.is_file()]
@@ -231,15 +234,15 @@ class ModelStore:
             return StoredModel(reference, path, 0, complete=False)
 
     def _link_path(self, reference: str) -> Path:
-        return self.models_dir / "hf" / urllib.parse.quote(reference, safe="")
+        return self.models_dir / "hf" / urllib.parse.quote(reference, safe="", errors="surrogateescape")
 
     def _partial_path(self, name: str) -> Path:
-        return self.models_dir / f".partial-{urllib.parse.quote(name, safe='')}"
+        return self.models_dir / f".partial-{urllib.parse.quote(name, safe='', errors='surrogateescape')}"
 
     @contextmanager
     def _lock_file(self, name: str) -> Iterator[int]:
         # The file stays when the lock goes: removing it would let two processes lock two files of one name.
-        path = self.models_dir / f".lock-{urllib.parse.quote(name, safe='')}"
+        path = self.models_dir / f".lock-{urllib.parse.quote(name, safe='', errors='surrogateescape')}"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

@@ -56,6 +56,7 @@ def read_gguf(metadata: Metadata, weights: WeightSource, architecture: str) -> M
         MissingTensor, WrongShape: there is no embedding, or not of the size that the keys say.
         UnsupportedModel: a setting that Cutaway does not know.
     """
+    require(metadata, f"{architecture}.attention.causal", True)
     for key, neutral in _GGUF_NEUTRAL.items():
         _require_neutral(metadata, f"{architecture}.{key}", neutral)
 
@@ -130,10 +131,12 @@ def hf_tied(metadata: Metadata, weights: WeightSource, *, default: bool) -> bool
 
 def hf_rope(metadata: Metadata, sections: tuple[str, ...], theta_key: str, theta: float) -> RopeConfig:
     """Read rotary settings from the first of ``sections`` that is there; older files keep theta outside of them."""
-    section = next((name for name in sections if name in metadata), sections[0])
+    kinds = {name: _rope_kind(metadata, name) for name in sections if name in metadata}
+    if len(set(kinds.values())) > 1:
+        raise CorruptFile(f"{metadata.path}: {' and '.join(kinds)} contradict each other: {', '.join(kinds.values())}")
+    section, kind = next(iter(kinds.items()), (sections[0], "default"))
     theta = metadata.number(theta_key, default=theta, minimum=1.0)
     theta = metadata.number(f"{section}.rope_theta", default=theta, minimum=1.0)
-    kind = metadata.text(f"{section}.rope_type", default=metadata.text(f"{section}.type", default="default"))
     _require_neutral(metadata, f"{section}.partial_rotary_factor", 1.0)
     if kind == "default":
         return RopeConfig(theta)
@@ -163,6 +166,8 @@ def hf_layers(metadata: Metadata, num_layers: int, window: int | None) -> tuple[
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
             raise UnsupportedModel(f"{metadata.path}: layers of type {kind!r} are not supported")
+        if kind == "sliding_attention" and window is None:
+            raise CorruptFile(f"{metadata.path}: layer_types has {kind!r}, but there is no sliding_window")
         layers.append(LayerConfig(window if kind == "sliding_attention" else None))
     return tuple(layers)
 
@@ -176,6 +181,17 @@ def require(metadata: Metadata, key: str, value: str | bool) -> None:
     found = metadata.flag(key, default=value) if isinstance(value, bool) else metadata.text(key, default=value)
     if found != value:
         raise UnsupportedModel(f"{metadata.path}: {key} {found!r} is not supported, only {value!r}")
+
+
+def _rope_kind(metadata: Metadata, section: str) -> str:
+    """The type that a section with rotary settings names."""
+    if not any(key.startswith(f"{section}.") for key in metadata):
+        raise CorruptFile(f"{metadata.path}: {section} must be an object with settings")
+    kind = metadata.text(f"{section}.type", default="default")
+    named = metadata.text(f"{section}.rope_type", default=kind)
+    if f"{section}.type" in metadata and named != kind:
+        raise CorruptFile(f"{metadata.path}: {section}.rope_type {named!r} contradicts {section}.type {kind!r}")
+    return named
 
 
 def _gguf_rope(metadata: Metadata, architecture: str) -> RopeConfig:

@@ -6,7 +6,7 @@ Owns where a checkpoint keeps its template and the names of its control tokens. 
 from collections.abc import Mapping
 from pathlib import Path
 
-from cutaway.errors import CorruptFile, ModelError
+from cutaway.errors import CorruptFile
 from cutaway.text.hf_tokenizer import HFTokenizer
 from cutaway.text.load_tokenizer import load_tokenizer
 from cutaway.text.template import MAX_SOURCE_CHARS, ChatTemplate
@@ -14,6 +14,7 @@ from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.tokenizer_json import TokenizerFolder, read_folder_vocabulary, read_tokenizer_folder, special_token
 from cutaway.weights.checkpoint import Checkpoint
 from cutaway.weights.metadata import Metadata
+from cutaway.weights.tensor_file import map_file
 
 MAX_SOURCE_BYTES = 4 * MAX_SOURCE_CHARS
 
@@ -70,21 +71,18 @@ def _read_template(folder: Path, files: TokenizerFolder) -> str | None:
         return named
     if not isinstance(named, list) or not all(isinstance(entry, Mapping) for entry in named):
         raise CorruptFile(f"{folder}: chat_template must be text or a list of named texts")
-    templates = {entry.get("name"): entry.get("template") for entry in named}
+    templates = {str(entry.get("name")): entry.get("template") for entry in named}
     source = templates.get("default")
     if not isinstance(source, str):
-        raise CorruptFile(f"{folder}: none of the chat templates {sorted(map(str, templates))} is named default")
+        raise CorruptFile(f"{folder}: none of the chat templates {sorted(templates)} is named default")
     return source
 
 
 def _read_bounded(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SOURCE_BYTES + 1)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > MAX_SOURCE_BYTES:
-        raise CorruptFile(f"{path}: the chat template is longer than the limit of {MAX_SOURCE_BYTES:,} bytes")
+    with map_file(path) as mapped:
+        if len(mapped) > MAX_SOURCE_BYTES:
+            raise CorruptFile(f"{path}: the chat template is longer than the limit of {MAX_SOURCE_BYTES:,} bytes")
+        data = bytes(mapped)
     try:
         return data.decode()
     except UnicodeDecodeError:

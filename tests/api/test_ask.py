@@ -347,4 +347,4 @@ def test_ctrl_c_ends_the_command_whenever_and_however_often_it_is_pressed(
             process.send_signal(signal.SIGINT)
             time.sleep(0.05)
         _, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stderr) == (130, b"")
+    assert (process.returncode, stderr.strip()) == (130, b"")

@@ -303,3 +303,15 @@ def test_a_typed_line_that_is_not_utf8_is_refused_and_the_chat_goes_on(
         terminal.sendline("/system thé")
         terminal.expect_exact("system: thé\r\n")
         end(terminal)
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "a\\0b", "/no/such/folder/x.json"])
+def test_a_file_that_cannot_be_saved_is_an_error_and_the_chat_goes_on(
+    cutaway_command: CutawayCommand, smollm: str, name: str
+) -> None:
+    lines = f"/save {name}\n/system be brief\n".replace("\\0", "\0")
+    done = cutaway_command("chat", "-m", smollm, stdin=lines)
+    assert done.rc == 0
+    assert "cannot be written" in done.stderr
+    assert "system: be brief" in done.stderr
+    assert "Traceback" not in done.stderr

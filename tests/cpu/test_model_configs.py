@@ -115,10 +115,31 @@ def test_what_a_config_asks_for_and_we_do_not_know_is_refused(
     assert named in refusal(save_folder(tmp_path, make, settings), UnsupportedModel)
 
 
+CONTRADICTORY = [
+    (llama, {"rope_parameters": "yarn"}, "rope_parameters must be an object"),
+    (llama, {"rope_scaling": [1]}, "rope_scaling must be an object"),
+    (llama, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "contradict each other: default, yarn"),
+    (
+        llama,
+        {"rope_parameters": {"rope_type": "default", "type": "yarn"}},
+        "'default' contradicts rope_parameters.type",
+    ),
+    (mistral, {"layer_types": ["sliding_attention"] * 7, "sliding_window": None}, "there is no sliding_window"),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "named"), CONTRADICTORY, ids=str)
+def test_a_config_that_contradicts_itself_is_refused(
+    tmp_path: Path, make: Make, settings: dict[str, object], named: str
+) -> None:
+    assert named in refusal(save_folder(tmp_path, make, settings), CorruptFile)
+
+
 GGUF_REFUSED = [
     (llama, {"llama.rope.scale_linear": 4.0}, "llama.rope.scale_linear 4"),
     (llama, {"llama.rope.dimension_count": 4}, "llama.rope.dimension_count 4"),
     (llama, {"llama.rope.scaling.type": "yarn"}, "'yarn'"),
+    (llama, {"llama.attention.causal": False}, "attention.causal False"),
     (llama, {"llama.expert_count": 8}, "llama.expert_count 8"),
     (llama, {"llama.logit_scale": 0.0625}, "llama.logit_scale 0.0625"),
     (llama, {"llama.attention.scale": 0.5}, "llama.attention.scale"),
