@@ -77,7 +77,7 @@ def test_a_template_file_that_is_no_text_or_too_long_is_refused(tmp_path):
         load_text(opened)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="not a regular file"):
         load_text(opened)
 
 
