@@ -8,7 +8,7 @@ from cutaway.executor.fake import FakeRunner
 from cutaway.executor.runner import Runner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
-from cutaway.scheduler.plan import SchedulerLimits
+from cutaway.scheduler.plan import GroupLimits, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.fake import ByteTokenizer
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
@@ -16,7 +16,13 @@ from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 VOCAB_SIZE = ByteTokenizer().vocab_size
 CONTEXT = 256
 LIMITS = SchedulerLimits(
-    block_size=4, num_blocks=200, max_step_tokens=16, max_running=8, max_waiting=100, max_length=CONTEXT
+    groups=(GroupLimits(200),),
+    block_size=4,
+    max_step_tokens=16,
+    max_prompt_tokens=16,
+    max_running=8,
+    max_waiting=100,
+    max_length=CONTEXT,
 )
 FACTS = ModelFacts(
     name="fake",
@@ -35,6 +41,7 @@ FACTS = ModelFacts(
     embedding_storage="none",
     block_size=LIMITS.block_size,
     kv_bytes_per_token=8,
+    cache="a fake cache",
     fingerprint="fake",
     version="fake",
 )

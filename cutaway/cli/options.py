@@ -8,11 +8,16 @@ from typing import Any
 
 import click
 
+from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
 from cutaway.engine.options import DTYPES, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+
+# A command asks one thing at a time; room for a second keeps in the cache what was said before.
+MAX_RUNNING = 2
+Decorator = Callable[[Command], Command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class GenerationOptions:
     max_tokens: int | None
     stop: tuple[str, ...]
     context: int | None
+    kv_memory: int | None
+    prefix_cache: bool
     threads: int | None
     dtype: str
 
@@ -41,7 +48,14 @@ class GenerationOptions:
         Raises:
             InvalidValue: a value is outside its limits.
         """
-        return EngineOptions(context=self.context, dtype=self.dtype, num_threads=self.threads)
+        return EngineOptions(
+            context=self.context,
+            dtype=self.dtype,
+            num_threads=self.threads,
+            kv_memory=self.kv_memory,
+            prefix_cache=self.prefix_cache,
+            max_running=MAX_RUNNING,
+        )
 
     def instructions(self) -> tuple[Message, ...]:
         """What stands before a conversation: one message, or none without ``--system``."""
@@ -74,17 +88,6 @@ class GenerationOptions:
 def generation_options(command: Command) -> Command:
     """Add every option of ``GenerationOptions``; the command gets them in one argument, ``options``."""
 
-    def number(name: str, kind: type, default: float | None, text: str) -> Callable[[Command], Command]:
-        limit = LIMITS[name]
-        hint = f"; {limit.hint}" if limit.hint else ""
-        return click.option(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            default=default,
-            show_default=default is not None,
-            help=f"{text} ({limit}{hint}).",
-        )
-
     @functools.wraps(command)
     def collect(**values: Any) -> None:
         names = [field.name for field in fields(GenerationOptions)]
@@ -93,23 +96,46 @@ def generation_options(command: Command) -> Command:
         values["stop"] = tuple(argument_text("stop", text) for text in values["stop"])
         command(options=GenerationOptions(**{name: values.pop(name) for name in names}), **values)
 
-    decorators: list[Callable[[Command], Command]] = [
+    wrapped: Command = collect
+    for decorator in reversed([*_request_options(), *_engine_options()]):
+        wrapped = decorator(wrapped)
+    return wrapped
+
+
+def _request_options() -> list[Decorator]:
+    return [
         model_option,
         click.option("--system", help="Instructions that stand before the conversation."),
-        number("temperature", float, 0.0, "How freely tokens are drawn"),
-        number("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
-        number("top_k", int, 0, "Keep this many of the most likely tokens"),
-        number("min_p", float, 0.0, "Drop tokens less likely than this share of the most likely one"),
-        number("repetition_penalty", float, 1.0, "Make tokens of prompt and answer less likely to come again"),
-        number("presence_penalty", float, 0.0, "Subtract from the score of each token that the answer has"),
-        number("frequency_penalty", float, 0.0, "Subtract for each time that the answer has the token"),
-        number("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
-        number("max_tokens", int, None, "Most tokens to generate"),
+        _number("temperature", float, 0.0, "How freely tokens are drawn"),
+        _number("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
+        _number("top_k", int, 0, "Keep this many of the most likely tokens"),
+        _number("min_p", float, 0.0, "Drop tokens less likely than this share of the most likely one"),
+        _number("repetition_penalty", float, 1.0, "Make tokens of prompt and answer less likely to come again"),
+        _number("presence_penalty", float, 0.0, "Subtract from the score of each token that the answer has"),
+        _number("frequency_penalty", float, 0.0, "Subtract for each time that the answer has the token"),
+        _number("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
+        _number("max_tokens", int, None, "Most tokens to generate"),
         click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
-        number(
+    ]
+
+
+def _engine_options() -> list[Decorator]:
+    return [
+        _number(
             "context", int, None, "Tokens of prompt and answer that fit; what the model was trained for, if left out"
         ),
-        number("threads", int, None, "Threads for arithmetic; one for each core, if left out"),
+        click.option(
+            "--kv-memory",
+            type=ByteSize(),
+            help="Memory of the KV cache, as in 2GB or 500MiB; half of what the weights leave, if left out.",
+        ),
+        click.option(
+            "--prefix-cache/--no-prefix-cache",
+            default=True,
+            show_default=True,
+            help="Keep what was computed for later prompts that begin alike.",
+        ),
+        _number("threads", int, None, "Threads for arithmetic; one for each core, if left out"),
         click.option(
             "--dtype",
             type=click.Choice(DTYPES),
@@ -118,7 +144,16 @@ def generation_options(command: Command) -> Command:
             help="Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
         ),
     ]
-    wrapped: Command = collect
-    for decorator in reversed(decorators):
-        wrapped = decorator(wrapped)
-    return wrapped
+
+
+def _number(name: str, kind: type, default: float | None, text: str) -> Decorator:
+    """An option with a number, whose limits its help names."""
+    limit = LIMITS[name]
+    hint = f"; {limit.hint}" if limit.hint else ""
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        help=f"{text} ({limit}{hint}).",
+    )

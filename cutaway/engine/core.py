@@ -61,7 +61,7 @@ class EngineCore:
         """Queue a request; what comes back is empty unless it was rejected."""
         self._live[new.request_id] = _Live(Answer(self.tokenizer, new.token_ids[-1], stop), new.end_ids)
         self.recorder.queued(new.request_id, draft, self.clock())
-        return list(self._tell(self.scheduler.add(new)))
+        return list(self._tell(self.scheduler.add(new, self.clock() / 1e9)))
 
     def abort(self, request_id: str, cause: str) -> list[tuple[str, Delta]]:
         """End a request from outside."""
@@ -70,7 +70,7 @@ class EngineCore:
     def step(self) -> list[tuple[str, Delta]]:
         """Do one step; what comes back is what is new for each request concerned, none if there was nothing to do."""
         begin_ns = self.clock()
-        plan = self.scheduler.plan()
+        plan = self.scheduler.plan(begin_ns / 1e9)
         if plan is None:
             return []
         result = self._execute(plan)
@@ -142,8 +142,8 @@ class EngineCore:
         now_ns = self.clock()
         if rest:
             self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)
-        self.recorder.finished(outcome, self.scheduler.num_free_blocks, now_ns)
-        usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens)
+        self.recorder.finished(outcome, self.scheduler.cache.num_free_blocks, now_ns)
+        usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens, outcome.num_cached_tokens)
         return Delta(rest, finish=Finish(outcome.reason, outcome.cause, usage))
 
 

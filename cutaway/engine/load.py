@@ -4,31 +4,25 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import prod
 
 import torch
 
 from cutaway import __version__
 from cutaway.engine.core import EngineCore
+from cutaway.engine.memory import CachePlan, plan_cache
 from cutaway.engine.options import EngineOptions
-from cutaway.errors import CorruptFile, InvalidValue, OutOfMemory
-from cutaway.executor.kv import KVShape, allocate_kv, kv_shape
+from cutaway.errors import CorruptFile, OutOfMemory
+from cutaway.executor.kv import KVStore, kv_groups
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
 from cutaway.kernels import KERNELS
 from cutaway.machine import available_memory_bytes, read_cpu
-from cutaway.models.config import ModelConfig
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import SchedulerLimits
-from cutaway.scheduler.request import num_blocks_for
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import Checkpoint
-from cutaway.weights.source import WeightSource
-
-# Without --context the cache may take this share of the memory that the weights leave.
-CACHE_SHARE = 0.5
 
 
 def load_core(
@@ -42,15 +36,15 @@ def load_core(
 
     Raises:
         ModelError: the files are at fault.
-        InvalidValue: ``options.context`` is more than the model was trained for.
+        InvalidValue: ``options.context`` is more than the model was trained for, or than the cache holds.
         OutOfMemory: weights and cache do not fit.
     """
-    with _naming_memory(checkpoint):
+    with _naming_memory(checkpoint, options):
         return _load(checkpoint, name, tokenizer, options, clock)
 
 
 @contextmanager
-def _naming_memory(checkpoint: Checkpoint) -> Iterator[None]:
+def _naming_memory(checkpoint: Checkpoint, options: EngineOptions) -> Iterator[None]:
     """Turn what torch and the system raise when memory runs out while loading into ``OutOfMemory``."""
     try:
         yield
@@ -61,10 +55,10 @@ def _naming_memory(checkpoint: Checkpoint) -> Iterator[None]:
             raise
         raise OutOfMemory(
             f"loading {checkpoint.path.name}",
-            checkpoint.num_bytes,
+            checkpoint.num_weights * choose_dtype(options.dtype).itemsize,
             available_memory_bytes(),
-            hint="more is needed than the size of the file: decoded weights, cache and torch itself; "
-            "choose a smaller model or a smaller --context",
+            hint="that is what its weights take, without torch and the cache; a limit of the process may leave less "
+            "than what is available; choose a smaller model, --dtype bfloat16 or a smaller --context",
         ) from None
 
 
@@ -82,21 +76,15 @@ def _load(
                 f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, "
                 f"the model only {config.vocab_size:,}"
             )
-        shape = kv_shape(config, dtype)
-        context = fit_context(config, weights, shape, options)
+        groups = kv_groups(config, dtype)
+        weight_bytes = checkpoint.num_weights * dtype.itemsize
+        cache = plan_cache(groups, config.context_length, weight_bytes, available_memory_bytes(), options)
         embedding_storage = weights.storage("model.embed_tokens.weight")
         model = find_architecture(checkpoint).build(config, weights, dtype)
     finally:
         weights.close()
-    limits = SchedulerLimits(
-        block_size=options.block_size,
-        num_blocks=num_blocks_for(context, options.block_size),
-        max_step_tokens=options.max_step_tokens,
-        max_running=options.max_running,
-        max_waiting=options.max_waiting,
-        max_length=context,
-    )
-    caches = allocate_kv(shape, limits.num_blocks * limits.block_size)
+    limits = _limits(cache, options, f"{checkpoint.fingerprint} {dtype}")
+    store = KVStore(config, dtype, options.block_size, [group.num_blocks for group in cache.groups])
     facts = ModelFacts(
         name=name,
         architecture=checkpoint.architecture,
@@ -110,14 +98,15 @@ def _load(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
-        context_length=context,
+        context_length=cache.context,
         embedding_storage=embedding_storage,
         block_size=options.block_size,
-        kv_bytes_per_token=shape.bytes_per_token,
+        kv_bytes_per_token=sum(group.bytes_per_token for group in groups),
+        cache=str(cache),
         fingerprint=checkpoint.fingerprint,
         version=__version__,
     )
-    runner = TorchRunner(model, caches, options.block_size, clock)
+    runner = TorchRunner(model, store, clock)
     return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(facts, tokenizer), clock)
 
 
@@ -128,28 +117,16 @@ def choose_dtype(name: str) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
-def fit_context(config: ModelConfig, weights: WeightSource, shape: KVShape, options: EngineOptions) -> int:
-    """Positions of the longest request: what was asked for, or as much of the model's own as memory allows.
-
-    Raises:
-        InvalidValue: more was asked for than the model was trained for.
-        OutOfMemory: the weights alone do not fit, or not with the cache that was asked for.
-    """
-    if options.context is not None and options.context > config.context_length:
-        raise InvalidValue(
-            "context",
-            f"{options.context:,} positions are more than the {config.context_length:,} that the model was trained for",
-        )
-    available = available_memory_bytes()
-    weight_bytes = sum(prod(weights.shape(name)) for name in weights) * shape.dtype.itemsize
-    if weight_bytes > available:
-        raise OutOfMemory("the model", weight_bytes, available, hint="choose a smaller model, or --dtype bfloat16")
-    if options.context is not None:
-        needed = weight_bytes + options.context * shape.bytes_per_token
-        if needed > available:
-            raise OutOfMemory(f"the model with a context of {options.context:,}", needed, available)
-        return options.context
-    fitting = int((available - weight_bytes) * CACHE_SHARE) // shape.bytes_per_token
-    if fitting < 1:
-        raise OutOfMemory("the model with its cache", weight_bytes + shape.bytes_per_token, available)
-    return min(config.context_length, fitting)
+def _limits(cache: CachePlan, options: EngineOptions, fingerprint: str) -> SchedulerLimits:
+    return SchedulerLimits(
+        groups=cache.groups,
+        block_size=options.block_size,
+        max_step_tokens=options.max_step_tokens,
+        max_prompt_tokens=options.max_prompt_tokens,
+        max_running=options.max_running,
+        max_waiting=options.max_waiting,
+        max_length=cache.context,
+        patience_s=options.patience_s,
+        prefix_cache=options.prefix_cache,
+        fingerprint=fingerprint,
+    )

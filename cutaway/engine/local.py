@@ -97,7 +97,7 @@ class LocalEngine:
         """How busy the engine is now."""
         scheduler = self._core.scheduler
         return EngineStats(
-            scheduler.num_running, scheduler.num_waiting, scheduler.num_free_blocks, scheduler.limits.num_blocks
+            scheduler.num_running, scheduler.num_waiting, scheduler.cache.num_free_blocks, scheduler.cache.num_blocks
         )
 
     def receipt(self, request_id: str) -> Receipt | None:

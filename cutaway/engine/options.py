@@ -19,9 +19,13 @@ class EngineOptions:
             computes with it.
         num_threads: threads for arithmetic; ``None`` takes ``Cpu.num_usable_cores`` of them.
         block_size: positions in a cache block.
+        kv_memory: bytes of the cache; ``None`` takes half of what the weights leave.
+        prefix_cache: whether what was computed is kept for later requests with the same beginning.
         max_step_tokens: rows that one step computes at most.
+        max_prompt_tokens: rows of prompts in a step that also continues answers.
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
+        patience_s: seconds that a waiting request lets higher priorities go before it.
 
     Raises:
         InvalidValue: a value is outside its limits.
@@ -31,13 +35,19 @@ class EngineOptions:
     dtype: str = "auto"
     num_threads: int | None = None
     block_size: int = 16
+    kv_memory: int | None = None
+    prefix_cache: bool = True
     max_step_tokens: int = 512
+    max_prompt_tokens: int = 64
     max_running: int = 64
     max_waiting: int = 1024
+    patience_s: float = 10.0
 
     def __post_init__(self) -> None:
         if self.context is not None:
             check_number("context", self.context)
+        if self.kv_memory is not None:
+            check_number("kv_memory", self.kv_memory)
         if self.num_threads is not None:
             check_number("threads", self.num_threads)
         if self.dtype not in DTYPES:

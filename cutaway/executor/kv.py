@@ -1,47 +1,76 @@
 """The cache's memory: keys and values of every layer, addressed by slot.
 
-A slot is ``block * block_size + offset``. Memory is reserved at once and touched only when it is written, so an
-unused part of the cache costs address space, not RAM; until then it reads as zeros.
+Layers that see equally far back form a group with a pool of its own. A slot is ``block * block_size + offset``; one
+more slot at the end of each group, the *empty slot*, stays zero for ever and stands for positions that are given back.
+Memory is reserved at once and touched only when it is written, so an unused part of the cache costs address space,
+not RAM; until then it reads as zeros.
 """
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from cutaway.layers.batch import LayerCache
 from cutaway.models.config import ModelConfig
+from cutaway.scheduler.plan import BlockCopy
 
 
 @dataclass(frozen=True, slots=True)
-class KVShape:
-    """Size of the cache of one model.
+class KVGroup:
+    """What the cache holds for one group of layers.
 
     Attributes:
-        num_layers, num_kv_heads, head_dim: the model's.
-        dtype: of keys and values.
+        window: positions that a row sees in these layers; ``None`` for all.
+        layers: which layers of the model they are.
+        bytes_per_token: keys and values of one position, in all of them.
     """
 
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Keys and values of one position in all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+    window: int | None
+    layers: tuple[int, ...]
+    bytes_per_token: int
 
 
-def kv_shape(config: ModelConfig, dtype: torch.dtype) -> KVShape:
-    """The cache that a model needs for keys and values of ``dtype``."""
-    return KVShape(len(config.layers), config.num_kv_heads, config.head_dim, dtype)
+def kv_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVGroup, ...]:
+    """The groups of a model whose keys and values are of ``dtype``, in the order of ``config.windows``."""
+    bytes_per_layer = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
+    groups = []
+    for window in config.windows:
+        layers = tuple(index for index, layer in enumerate(config.layers) if layer.window == window)
+        groups.append(KVGroup(window, layers, len(layers) * bytes_per_layer))
+    return tuple(groups)
 
 
-def allocate_kv(shape: KVShape, num_slots: int) -> tuple[LayerCache, ...]:
-    """Reserve the cache: one ``LayerCache`` a layer, all zeros."""
-    # An anonymous mapping: torch.zeros would write, and so occupy, all of it at once.
-    memory = mmap.mmap(-1, num_slots * shape.bytes_per_token)
-    size = (shape.num_layers, 2, num_slots, shape.num_kv_heads, shape.head_dim)
-    whole = torch.frombuffer(memory, dtype=shape.dtype).view(size)
-    return tuple(LayerCache(key=layer[0], value=layer[1]) for layer in whole)
+class KVStore:
+    """The cache of one model, all zeros at first.
+
+    Args:
+        config: of the model.
+        dtype: of keys and values.
+        block_size: positions in a block.
+        num_blocks: of each group, in the order of ``config.windows``.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, block_size: int, num_blocks: Sequence[int]) -> None:
+        self.block_size = block_size
+        self.windows = config.windows
+        self.empty_slots = tuple(count * block_size for count in num_blocks)
+        self._groups: list[torch.Tensor] = []  # each [layers, 2, slots, kv_heads, head_dim]
+        by_layer: dict[int, LayerCache] = {}
+        for group, empty_slot in zip(kv_groups(config, dtype), self.empty_slots, strict=True):
+            # An anonymous mapping: torch.zeros would write, and so occupy, all of it at once.
+            memory = mmap.mmap(-1, (empty_slot + 1) * group.bytes_per_token)
+            size = (len(group.layers), 2, empty_slot + 1, config.num_kv_heads, config.head_dim)
+            whole = torch.frombuffer(memory, dtype=dtype).view(size)
+            self._groups.append(whole)
+            by_layer |= {
+                layer: LayerCache(key=part[0], value=part[1]) for layer, part in zip(group.layers, whole, strict=True)
+            }
+        self.layers = tuple(by_layer[layer] for layer in range(len(config.layers)))
+
+    def copy(self, copy: BlockCopy) -> None:
+        """Copy what a block holds, in all layers of its group."""
+        group, size = self._groups[copy.group], self.block_size
+        source, target = copy.source * size, copy.target * size
+        group[:, :, target : target + size] = group[:, :, source : source + size]

@@ -1,33 +1,76 @@
 """What the executor keeps about a request between steps: its tokens, and where their keys and values lie."""
 
+from collections.abc import Sequence as Ordered
+
 import torch
 from torch import Tensor
 
+from cutaway.executor.kv import KVStore
 from cutaway.sampling.penalties import TokenCounts
-from cutaway.scheduler.plan import NewRequest
+from cutaway.scheduler.plan import NewRequest, TableChange
+
+MIN_SLOTS = 256
+
+
+class SlotTable:
+    """The slots of a request's positions in one group of layers. Work per call does not grow with their number.
+
+    Args:
+        block_size: positions in a block.
+        window: positions that a row sees; ``None`` for all.
+        empty_slot: stands for positions that no row will see again; it always holds finite numbers.
+    """
+
+    def __init__(self, block_size: int, window: int | None, empty_slot: int) -> None:
+        self.window = window
+        self.empty_slot = empty_slot
+        self._slots = torch.full((MIN_SLOTS,), empty_slot, dtype=torch.int64)
+        self._offsets = torch.arange(block_size)
+        self._num_dropped = 0  # positions from the beginning that read as the empty slot
+
+    def change(self, first: int, blocks: Ordered[int]) -> None:
+        """Let the positions from block ``first`` on lie in ``blocks``."""
+        size = self._offsets.shape[0]
+        end = (first + len(blocks)) * size
+        while end > self._slots.shape[0]:
+            self._slots = torch.cat((self._slots, torch.full_like(self._slots, self.empty_slot)))
+        starts = torch.tensor(blocks, dtype=torch.int64).unsqueeze(1) * size
+        self._slots[first * size : end] = (starts + self._offsets).flatten()
+
+    def upto(self, start: int, end: int) -> Tensor:
+        """The slots of the positions before ``end``, of which those from ``start`` on are computed, [end] int64."""
+        if self.window is not None and start - self.window + 1 > self._num_dropped:
+            # Others may have these slots by now, and write there what is not finite.
+            self._slots[self._num_dropped : start - self.window + 1] = self.empty_slot
+            self._num_dropped = start - self.window + 1
+        return self._slots[:end]
 
 
 class Sequence:
     """One request's tokens and slots. Grows with the plans; dropped when a plan releases the request."""
 
-    def __init__(self, new: NewRequest, block_size: int) -> None:
+    def __init__(self, new: NewRequest, store: KVStore) -> None:
         self.new = new
         self.token_ids = list(new.token_ids)
         self.counts = TokenCounts(new.token_ids)
-        self.slots = torch.empty(0, dtype=torch.int64)  # [positions that have a block]
-        self._offsets = torch.arange(block_size)
+        self._store = store
+        self.tables = self._empty_tables()
 
-    def append_blocks(self, blocks: tuple[int, ...]) -> None:
-        """Extend the block table."""
-        if blocks:
-            starts = torch.tensor(blocks).unsqueeze(1) * self._offsets.shape[0]
-            self.slots = torch.cat((self.slots, (starts + self._offsets).flatten()))
+    def change_tables(self, changes: tuple[TableChange, ...]) -> None:
+        """Follow the changes of a plan."""
+        for change in changes:
+            self.tables[change.group].change(change.first, change.blocks)
+
+    def empty_tables(self) -> None:
+        """Forget where anything lies; the tokens stay."""
+        self.tables = self._empty_tables()
 
     def append_token(self, token_id: int) -> None:
         """Take in a chosen token."""
         self.token_ids.append(token_id)
         self.counts.add(token_id)
 
-    def slots_upto(self, num_positions: int) -> Tensor:
-        """The slots of the first positions, [num_positions] int64."""
-        return self.slots[:num_positions]
+    def _empty_tables(self) -> list[SlotTable]:
+        store = self._store
+        groups = zip(store.windows, store.empty_slots, strict=True)
+        return [SlotTable(store.block_size, window, empty_slot) for window, empty_slot in groups]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cutaway.errors import GenerationError
 from cutaway.executor.batch import build_batch, sampled_rows
+from cutaway.executor.kv import KVStore
 from cutaway.executor.sequence import Sequence
-from cutaway.layers.batch import LayerCache
 from cutaway.models.decoder import Decoder
 from cutaway.sampling.sampler import choose
 from cutaway.scheduler.plan import StepPlan, StepResult, StepTimes
@@ -21,21 +21,18 @@ class TorchRunner:
 
     Args:
         model: the decoder.
-        caches: one a layer.
-        block_size: positions in a block.
+        store: its cache.
         clock: nanoseconds, monotonic.
     """
 
     def __init__(
         self,
         model: Decoder,
-        caches: tuple[LayerCache, ...],
-        block_size: int,
+        store: KVStore,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.model = model
-        self.caches = caches
-        self.block_size = block_size
+        self.store = store
         self.clock = clock
         self._sequences: dict[str, Sequence] = {}
 
@@ -46,9 +43,9 @@ class TorchRunner:
         self._follow(plan)
         if not plan.rows:
             return StepResult(plan.plan_id, {}, {})
-        batch = build_batch(plan, self._sequences)
+        batch = build_batch(plan, self._sequences, len(self.store.windows))
         prepared = self.clock()
-        hidden = self.model(batch, self.caches)
+        hidden = self.model(batch, self.store.layers)
         last_rows = sampled_rows(plan)
         logits = self.model.logits(hidden[last_rows]) if last_rows else hidden[:0]
         computed = self.clock()
@@ -60,10 +57,14 @@ class TorchRunner:
         """Bring the sequences to where the plan expects them."""
         for request_id in plan.released:
             self._sequences.pop(request_id, None)
+        for request_id in plan.preempted:
+            self._sequences[request_id].empty_tables()
         for new in plan.new:
-            self._sequences[new.request_id] = Sequence(new, self.block_size)
+            self._sequences[new.request_id] = Sequence(new, self.store)
+        for copy in plan.copies:
+            self.store.copy(copy)
         for rows in plan.rows:
-            self._sequences[rows.request_id].append_blocks(rows.new_blocks)
+            self._sequences[rows.request_id].change_tables(rows.changes)
 
     def _choose(self, plan: StepPlan, logits: Tensor) -> tuple[dict[str, TokenChoice], dict[str, str]]:
         """Choose a token from each row of ``logits`` [samples, vocab]; a row that cannot be chosen from fails alone."""
@@ -72,7 +73,7 @@ class TorchRunner:
         sampled = [rows for rows in plan.rows if rows.needs_sample]
         for rows, row in zip(sampled, logits, strict=True):
             sequence = self._sequences[rows.request_id]
-            new, position = sequence.new, rows.start + rows.count
+            new, position = sequence.new, rows.start + rows.num_rows
             try:
                 choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates)
             except GenerationError as error:

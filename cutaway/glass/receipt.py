@@ -7,6 +7,7 @@ nanoseconds on one monotonic clock; a fact that nobody reported is ``None``, nev
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutaway.scheduler.plan import Decision, PrefixLookup, TableChange
 from cutaway.types import FinishReason, Message, SamplingParams, TokenChoice
 
 
@@ -30,6 +31,7 @@ class ModelFacts:
     embedding_storage: str
     block_size: int
     kv_bytes_per_token: int
+    cache: str
     fingerprint: str
     version: str
 
@@ -78,7 +80,7 @@ class StepFacts:
         batch_index: place of the request in the batch.
         num_requests, num_tokens: size of the batch.
         budget_left: rows that the step had room for.
-        new_blocks: cache blocks appended to the block table.
+        changes: what changed in the block tables.
         sampled: a token was chosen after it.
         begin_ns, end_ns: from planning to committing.
         prepare_ns, forward_ns, sample_ns: inside it: tensors, forward pass, choosing.
@@ -92,7 +94,7 @@ class StepFacts:
     num_requests: int
     num_tokens: int
     budget_left: int
-    new_blocks: tuple[int, ...]
+    changes: tuple[TableChange, ...]
     sampled: bool
     begin_ns: int
     end_ns: int
@@ -141,6 +143,7 @@ class FinishFacts:
     reason: FinishReason
     cause: str
     num_prompt_tokens: int
+    num_cached_tokens: int
     num_generated_tokens: int
     num_blocks_freed: int
     num_blocks_free: int
@@ -182,14 +185,16 @@ class ClientFacts:
 class Receipt:
     """Everything that is known about one finished request.
 
-    ``spellings`` has every token id that occurs in the receipt; ``waits`` the reason of each step that passed it by.
+    ``spellings`` has every token id that occurs in the receipt; ``decisions`` what the scheduler decided about it;
+    ``lookup`` what was in the cache when it was first admitted, ``None`` if it never was.
     """
 
     request_id: str
     model: ModelFacts
     request: RequestFacts
     prompt: PromptFacts
-    waits: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+    lookup: PrefixLookup | None
     steps: tuple[StepFacts, ...]
     tokens: tuple[TokenFacts, ...]
     spellings: Mapping[int, Spelling]

@@ -18,7 +18,7 @@ from cutaway.glass.receipt import (
     StepFacts,
     TokenFacts,
 )
-from cutaway.scheduler.plan import Action, RequestFinished, StepPlan, StepResult, TokenGenerated
+from cutaway.scheduler.plan import Decision, PrefixLookup, RequestFinished, StepPlan, StepResult, TokenGenerated
 from cutaway.text.tokenizer import Tokenizer
 
 MAX_FINISHED_RECEIPTS = 64
@@ -37,7 +37,8 @@ class Draft:
         self.tokenized_ns = tokenized_ns
         self.queued_ns = tokenized_ns
         self.detokenize_ns = 0
-        self.waits: list[str] = []
+        self.decisions: list[Decision] = []
+        self.lookup: PrefixLookup | None = None
         self.steps: list[StepFacts] = []
         self.tokens: list[TokenFacts] = []
         self.deltas: list[DeltaFacts] = []
@@ -69,11 +70,15 @@ class Recorder:
         self._drafts[request_id] = draft
 
     def stepped(self, plan: StepPlan, result: StepResult, begin_ns: int, end_ns: int) -> None:
-        """Note a step in the receipt of each request that it computed, and each wait with its reason."""
+        """Note a step in the receipt of each request that it computed, and each decision with its reason."""
         for decision in plan.decisions:
             draft = self._drafts.get(decision.request_id)
-            if draft is not None and decision.action is Action.WAITING:
-                draft.waits.append(decision.reason)
+            if draft is not None:
+                draft.decisions.append(decision)
+        for lookup in plan.lookups:
+            draft = self._drafts.get(lookup.request_id)
+            if draft is not None and draft.lookup is None:
+                draft.lookup = lookup
         for index, rows in enumerate(plan.rows):
             draft = self._drafts.get(rows.request_id)
             if draft is None:
@@ -83,12 +88,12 @@ class Recorder:
                     step_id=plan.plan_id,
                     phase="prefill" if rows.start < len(draft.prompt.token_ids) else "decode",
                     start=rows.start,
-                    count=rows.count,
+                    count=rows.num_rows,
                     batch_index=index,
                     num_requests=len(plan.rows),
                     num_tokens=plan.num_tokens,
                     budget_left=plan.budget_left,
-                    new_blocks=rows.new_blocks,
+                    changes=rows.changes,
                     sampled=rows.needs_sample,
                     begin_ns=begin_ns,
                     end_ns=end_ns,
@@ -122,7 +127,8 @@ class Recorder:
             model=self.model,
             request=draft.request,
             prompt=draft.prompt,
-            waits=tuple(draft.waits),
+            decisions=tuple(draft.decisions),
+            lookup=draft.lookup,
             steps=tuple(draft.steps),
             tokens=tuple(draft.tokens),
             spellings={token_id: self._spell(token_id) for token_id in _mentioned(draft)},
@@ -131,6 +137,7 @@ class Recorder:
                 outcome.reason,
                 outcome.cause,
                 outcome.num_prompt_tokens,
+                outcome.num_cached_tokens,
                 outcome.num_generated_tokens,
                 outcome.num_blocks,
                 num_blocks_free,

@@ -13,6 +13,7 @@ from itertools import accumulate, groupby
 from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
 from cutaway.glass.words import Words
 from cutaway.printable import quote
+from cutaway.scheduler.plan import Action
 from cutaway.types import Candidate, FinishReason
 
 TEMPLATE_MARKS = ("⟦", "⟧")
@@ -142,9 +143,6 @@ def _tokenize(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
 
 
 def _batch(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
-    waited = words.label("not_waited")
-    if receipt.waits:
-        waited = words.label("waited_text", steps=len(receipt.waits), reason=receipt.waits[-1])
     model = receipt.model
     replica = words.label("replica_text", kernels=model.kernels, threads=model.num_threads)
     headings = (
@@ -157,7 +155,11 @@ def _batch(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     )
     alike = groupby(receipt.steps, key=lambda step: _batch_cells(step, words))
     rows = tuple((_range([step.step_id for step in steps]), *cells) for cells, steps in alike)
-    lines = [(words.label("replica"), replica), (words.label("waited"), waited)]
+    lines = [(words.label("replica"), replica)]
+    news = [decision for decision in receipt.decisions if decision.action is not Action.ADMITTED]
+    lines += [(words.label(f"decision_{decision.action.value}"), decision.reason) for decision in news]
+    if not news:
+        lines.append((words.label("decision_waiting"), words.label("not_waited")))
     return lines, [Table(headings, rows)] if rows else []
 
 
@@ -169,7 +171,10 @@ def _batch_cells(step: StepFacts, words: Words) -> tuple[str, ...]:
 def _tensors(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     headings = (words.label("step"), "input_ids", "position_ids", "slots", "block_table", "dtype")
     rows = []
-    num_blocks = accumulate(len(step.new_blocks) for step in receipt.steps)
+    lengths = (
+        (change.first + len(change.blocks) for change in step.changes if not change.group) for step in receipt.steps
+    )
+    num_blocks = accumulate((max(ends, default=0) for ends in lengths), max)
     alike = groupby(zip(receipt.steps, num_blocks, strict=True), key=lambda pair: (pair[0].count, pair[1]))
     for (count, length), pairs in alike:
         steps = [step for step, _ in pairs]
@@ -185,6 +190,11 @@ def _tensors(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
             )
         )
     return [("", words.label("no_mask"))], [Table(headings, tuple(rows))] if rows else []
+
+
+def _table_end(step: StepFacts) -> int:
+    """How long the first block table is after a step's changes, 0 if there are none."""
+    return max((change.first + len(change.blocks) for change in step.changes if not change.group), default=0)
 
 
 def _embed(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
@@ -216,18 +226,45 @@ def _kv_cache(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     for key, steps in (("after_prefill", prefill), ("after_end", receipt.steps)):
         count = _num_cached(steps)
         lines.append((words.label(key), words.label("cached_text", count=count, layers=model.num_layers)))
-    blocks = [block for step in receipt.steps for block in step.new_blocks]
     per_token = f"{model.kv_bytes_per_token:,}"
     used = _num_cached(receipt.steps) * model.kv_bytes_per_token / 1000
     lines += [
-        ("block_table", words.label("block_table_text", blocks=blocks, size=model.block_size)),
-        (words.label("prefix"), words.label("prefix_text")),
+        *(("block_table", _block_table(receipt, words, group)) for group in _groups(receipt)),
+        (words.label("prefix"), _prefix(receipt, words)),
         (
             words.label("memory"),
             words.label("memory_text", used=f"{used:,.0f}", per_token=per_token),
         ),
+        ("", words.label("cache_text", cache=model.cache)),
     ]
     return lines, []
+
+
+def _groups(receipt: Receipt) -> list[int]:
+    return sorted({change.group for step in receipt.steps for change in step.changes})
+
+
+def _block_table(receipt: Receipt, words: Words, group: int) -> str:
+    """The block table of a group of layers as the last step saw it, since the last preemption."""
+    table: dict[int, int] = {}
+    for step in receipt.steps:
+        for change in step.changes:
+            if change.group == group:
+                table |= dict(enumerate(change.blocks, change.first))
+    blocks = [table[entry] for entry in sorted(table)]
+    return words.label("block_table_text", blocks=blocks, size=receipt.model.block_size)
+
+
+def _prefix(receipt: Receipt, words: Words) -> str:
+    """What of the prompt was in the cache already, and why not more."""
+    lookup = receipt.lookup
+    if lookup is None:
+        return words.label("unknown")
+    cached, total = f"{lookup.num_cached:,}", f"{len(receipt.prompt.token_ids):,}"
+    if lookup.fork_of is not None:
+        return words.label("fork_text", cached=cached, total=total, parent=lookup.fork_of)
+    miss = words.misses[lookup.miss.name.lower()].format(at=lookup.at)
+    return words.label("prefix_text", cached=cached, total=total, miss=miss)
 
 
 def _sample(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:

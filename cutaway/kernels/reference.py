@@ -33,7 +33,8 @@ class RowSpan:
         first_row: index of its first row.
         num_rows: number of its rows, which are consecutive positions.
         start: position of the first row.
-        slots: [start + num_rows] int64, where each position of the request lies in the cache.
+        slots: [start + num_rows] int64, where each position of the request lies in the cache; those that no row sees
+            may lie anywhere where there are finite numbers.
     """
 
     first_row: int
@@ -49,7 +50,7 @@ class AttentionTile:
     Attributes:
         first_row, num_rows: which rows of the batch.
         place: where the first of them stands in the tile.
-        first_key, end_key: which of the request's keys they are shown, in whole chunks.
+        first_key, end_key: which of the span's keys they are shown, in whole chunks.
         mask: [tile rows * group, keys], 0 where a row sees a key, else -inf; repeated for each query head of a group.
     """
 
@@ -63,7 +64,7 @@ class AttentionTile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpan:
-    """The tiles of one request, and the slots of its keys, padded to whole chunks."""
+    """The tiles of one request, and the slots of all keys that they are shown, in whole chunks."""
 
     slots: Tensor
     tiles: tuple[AttentionTile, ...]
@@ -209,18 +210,19 @@ def plan_attention(
     """
     planned = []
     for span in spans:
-        padding = -span.slots.shape[0] % ATTENTION_CHUNK_KEYS
-        # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
-        slots = torch.cat((span.slots, span.slots[:1].expand(padding)))
         tiles = []
         position, end = span.start, span.start + span.num_rows
+        oldest, _ = _shown_keys(position - position % ATTENTION_TILE_ROWS, window)
+        shown = span.slots[oldest:]
+        # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
+        slots = torch.cat((shown, shown[:1].expand(-shown.shape[0] % ATTENTION_CHUNK_KEYS)))
         while position < end:
             place = position % ATTENTION_TILE_ROWS
             num_rows = min(ATTENTION_TILE_ROWS - place, end - position)
             first_key, end_key = _shown_keys(position - place, window)
             mask = _mask(position - place, first_key, end_key, window, dtype).repeat_interleave(group, dim=0)
             first_row = span.first_row + position - span.start
-            tiles.append(AttentionTile(first_row, num_rows, place, first_key, end_key, mask))
+            tiles.append(AttentionTile(first_row, num_rows, place, first_key - oldest, end_key - oldest, mask))
             position += num_rows
         planned.append(AttentionSpan(slots, tuple(tiles)))
     return tuple(planned)

@@ -51,6 +51,11 @@ class ModelConfig:
     tied: bool
 
     @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How far layers see, each distance once: ``LayerConfig.window``. Layers of one window share a cache."""
+        return tuple(dict.fromkeys(layer.window for layer in self.layers))
+
+    @property
     def query_size(self) -> int:
         """Width of all query heads together."""
         return self.num_heads * self.head_dim

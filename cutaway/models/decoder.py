@@ -57,6 +57,7 @@ class Decoder(nn.Module):
     def _context(self, kind: LayerConfig, batch: TokenBatch) -> LayerContext:
         """What the layers of a kind share in this step."""
         cos, sin = self.rotaries[kind.rope](batch.positions)
-        group = self.config.num_heads // self.config.num_kv_heads
-        spans = plan_attention(batch.spans, kind.window, group, self.embed.weight.dtype)
-        return LayerContext(batch.slots, cos, sin, spans)
+        group = batch.groups[self.config.windows.index(kind.window)]
+        num_sharing = self.config.num_heads // self.config.num_kv_heads
+        spans = plan_attention(group.spans, kind.window, num_sharing, self.embed.weight.dtype)
+        return LayerContext(group.slots, cos, sin, spans)

@@ -1,14 +1,29 @@
 """What the scheduler says and hears: plans with their reasons, results, outcomes. Values only.
 
-A *block* is an integer that stands for the cache room of ``block_size`` consecutive positions; the executor knows
-where that room lies. A *plan* is one step of the model over some rows of some requests; its *result* comes back under
-the plan's id, and *outcomes* are what that meant for each request.
+A *block* is an integer that stands for the cache room of ``block_size`` consecutive positions in one *group* of
+layers; the executor knows where that room lies. Layers that see equally far back form a group, and each group numbers
+its own blocks. A *plan* is one step of the model over some rows of some requests; its *result* comes back under the
+plan's id, and *outcomes* are what that meant for each request.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from cutaway.types import FinishReason, SamplingParams, TokenChoice
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """The cache of one group of layers.
+
+    Attributes:
+        num_blocks: blocks in its pool.
+        window: positions that a row sees, its own included; ``None`` for all. Older ones are given back.
+    """
+
+    num_blocks: int
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +31,28 @@ class SchedulerLimits:
     """Bounds of the scheduler, fixed at start.
 
     Attributes:
+        groups: the cache, one entry a group of layers.
         block_size: positions in a block.
-        num_blocks: blocks in the pool.
         max_step_tokens: rows that one step may compute.
+        max_prompt_tokens: rows of prompts in a step that also continues answers, so that these do not stutter.
         max_running: requests that may hold blocks at the same time.
         max_waiting: requests that may queue; more are rejected.
         max_length: positions of one request, prompt and answer together.
+        patience_s: seconds that a waiting request lets higher priorities go before it.
+        prefix_cache: whether computed blocks are kept for later requests.
+        fingerprint: of the model; part of every block's digest.
     """
 
+    groups: tuple[GroupLimits, ...]
     block_size: int
-    num_blocks: int
     max_step_tokens: int
+    max_prompt_tokens: int
     max_running: int
     max_waiting: int
     max_length: int
+    patience_s: float = 10.0
+    prefix_cache: bool = True
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,9 @@ class NewRequest:
         sampling: how tokens are chosen; for the executor.
         num_top: most likely tokens to report beside each chosen one; for the executor.
         num_candidates: candidates to report for each sampler stage; for the executor.
+        priority: who goes first when not all can run: the smaller.
+        salt: only requests with the same salt share cached blocks.
+        fork_of: id of a request with the same prompt, whose blocks it shares instead of computing them.
     """
 
     request_id: str
@@ -53,24 +79,44 @@ class NewRequest:
     sampling: SamplingParams
     num_top: int = 0
     num_candidates: int = 0
+    priority: int = 0
+    salt: str = ""
+    fork_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledRows:
-    """Consecutive positions of one request that a step computes.
+class TableChange:
+    """From entry ``first`` on, the block table of a request for ``group`` reads ``blocks``. Entries before stay."""
+
+    group: int
+    first: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """What block ``source`` of ``group`` holds is to be copied to ``target`` before the step writes."""
+
+    group: int
+    source: int
+    target: int
+
+
+class ScheduledRows(NamedTuple):
+    """Consecutive positions of one request that a step computes. A tuple, since a step makes hundreds of them.
 
     Attributes:
         request_id: whose.
-        start: position of the first row.
-        count: number of rows.
-        new_blocks: blocks that this step appends to the request's block table.
+        start: position of the first row; keys and values of those before are in the cache.
+        num_rows: number of rows.
+        changes: what this step changes in the request's block tables; at most one entry a group.
         needs_sample: the last row is the last known token, so a next token is to be chosen after it.
     """
 
     request_id: str
     start: int
-    count: int
-    new_blocks: tuple[int, ...]
+    num_rows: int
+    changes: tuple[TableChange, ...]
     needs_sample: bool
 
 
@@ -79,15 +125,56 @@ class Action(StrEnum):
 
     ADMITTED = "admitted"
     WAITING = "waiting"
+    PREEMPTED = "preempted"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision and why: the glass shows it, nothing acts on it."""
+    """One decision and why: the glass shows it, nothing acts on it. That one waits is said again if the kind changes.
+
+    Attributes:
+        request_id: about whom.
+        action: what was decided.
+        kind: the reason in a word that programs can compare: ``no blocks``, ``step budget``, ``running limit`` ...
+        reason: the reason with its numbers.
+    """
 
     request_id: str
     action: Action
+    kind: str
     reason: str
+
+
+class Miss(StrEnum):
+    """Why no more of a prompt was found in the cache."""
+
+    NONE = "all but the last token was found"
+    OFF = "the prefix cache is off"
+    SHORT = "shorter than a block"
+    UNKNOWN = "no such chain"
+    DIFFERENT = "first differing token"
+    EVICTED = "evicted"
+    OTHER_SALT = "other salt"
+    WINDOW_GONE = "window part gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLookup:
+    """What an admitted request found in the cache.
+
+    Attributes:
+        request_id: whose prompt.
+        num_cached: tokens that need not be computed.
+        miss: why not more.
+        at: position of the first token that differs from what the cache has, where ``miss`` says that one does.
+        fork_of: the request whose blocks it shares, if it is a fork.
+    """
+
+    request_id: str
+    num_cached: int
+    miss: Miss
+    at: int | None = None
+    fork_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +183,30 @@ class StepPlan:
 
     Attributes:
         plan_id: counts up from 0.
-        new: requests that appear in a plan for the first time.
-        rows: what to compute; never two entries for one request.
         released: requests whose state can be dropped before this step; no later plan names them.
-        decisions: who was admitted, who waits, and why.
+        preempted: requests whose block tables are empty from now on; their tokens stay.
+        new: requests that appear in a plan for the first time.
+        copies: blocks to copy before anything is computed.
+        rows: what to compute; never two entries for one request.
+        lookups: what admitted requests found in the cache.
+        decisions: who was admitted, who waits, who was preempted, and why.
         budget_left: rows that the step had room for beyond ``rows``.
     """
 
     plan_id: int
-    new: tuple[NewRequest, ...]
-    rows: tuple[ScheduledRows, ...]
     released: tuple[str, ...]
+    preempted: tuple[str, ...]
+    new: tuple[NewRequest, ...]
+    copies: tuple[BlockCopy, ...]
+    rows: tuple[ScheduledRows, ...]
+    lookups: tuple[PrefixLookup, ...]
     decisions: tuple[Decision, ...]
     budget_left: int
 
     @property
     def num_tokens(self) -> int:
         """Rows of all requests together."""
-        return sum(rows.count for rows in self.rows)
+        return sum(rows.num_rows for rows in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +235,8 @@ class StepResult:
     times: StepTimes = StepTimes()
 
 
-@dataclass(frozen=True, slots=True)
-class TokenGenerated:
-    """A request has one more token."""
+class TokenGenerated(NamedTuple):
+    """A request has one more token. A tuple, since a step makes hundreds of them."""
 
     request_id: str
     choice: TokenChoice
@@ -159,14 +251,16 @@ class RequestFinished:
         reason: which kind of end.
         cause: what ended it, in words or as a token id.
         num_prompt_tokens: length of the prompt.
+        num_cached_tokens: prompt tokens that were found in the cache when it was first admitted.
         num_generated_tokens: tokens chosen, an end token included.
-        num_blocks: blocks that it held and gives back.
+        num_blocks: blocks that it held and gives back, of all groups.
     """
 
     request_id: str
     reason: FinishReason
     cause: str
     num_prompt_tokens: int
+    num_cached_tokens: int
     num_generated_tokens: int
     num_blocks: int
 

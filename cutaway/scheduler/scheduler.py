@@ -1,32 +1,35 @@
 """Who computes what in the next step.
 
-Owns the queue, the running requests and their blocks. Refuses to know tensors, texts and clocks: values in, values
-out. ``plan`` may be called again before the result of an earlier plan is committed, so that planning can overlap
-with computing.
+Owns the queue and the running requests. Refuses to know tensors, texts and clocks: values in, values out. ``plan``
+may be called again before the result of an earlier plan is committed, so that planning can overlap with computing.
 
-Policy: every running request that needs a single row (it is decoding) gets it; what is left of the step's budget
-goes to unread prompts, oldest first, in chunks; new requests are admitted while there is room for all the blocks
-that they may come to need. So an admitted request always finishes, and a long prompt never stops a running answer.
+Policy. Every running request that needs a single row (it continues an answer) gets it. What is left of the step's
+budget goes to unread prompts, in chunks, those that are running first. A request is admitted when there are blocks
+for all its known tokens; when a running one needs a block and none is free, the last of those that run is preempted:
+its blocks are freed, and it is computed again later (mostly from the prefix cache). Nobody is preempted for one that
+ranks behind it, so the first in rank always gets on, and everybody finishes.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from bisect import insort
+from itertools import islice
 
-from cutaway.scheduler.blocks import BlockPool
+from cutaway.scheduler.cache import BlockCache, Found
+from cutaway.scheduler.draft import PlanDraft
+from cutaway.scheduler.news import ExecutorNews
+from cutaway.scheduler.pins import Pins
 from cutaway.scheduler.plan import (
     Action,
-    Decision,
     NewRequest,
     Outcome,
     RequestFinished,
-    ScheduledRows,
     SchedulerLimits,
     StepPlan,
     StepResult,
     TokenGenerated,
 )
-from cutaway.scheduler.request import ScheduledRequest, longest_length, num_blocks_for
-from cutaway.types import FinishReason
+from cutaway.scheduler.queue import WaitingQueue
+from cutaway.scheduler.request import ScheduledRequest, longest_length
+from cutaway.types import FinishReason, SamplingParams, TokenChoice
 
 
 class Scheduler:
@@ -35,13 +38,16 @@ class Scheduler:
     def __init__(self, limits: SchedulerLimits) -> None:
         assert limits.max_running <= limits.max_step_tokens, "each running request needs a row in every step"
         self.limits = limits
-        self._pool = BlockPool(limits.num_blocks)
-        self._waiting: deque[ScheduledRequest] = deque()
-        self._running: dict[str, ScheduledRequest] = {}  # in the order of admission
-        self._ended: dict[str, ScheduledRequest] = {}  # finished, with rows still in flight
-        self._released: list[str] = []
+        self.cache = BlockCache(limits)
+        self._pins = Pins(self.cache)
+        self._live: dict[str, ScheduledRequest] = {}  # every request without a terminal outcome
+        self._queue = WaitingQueue(limits.patience_s, limits.max_waiting)
+        self._running: list[ScheduledRequest] = []  # by rank
+        self._landing: dict[str, ScheduledRequest] = {}  # ended or preempted, with rows still in flight
+        self._news = ExecutorNews()
         self._in_flight: dict[int, StepPlan] = {}
         self._next_plan_id = 0
+        self._next_order = 0
 
     @property
     def num_running(self) -> int:
@@ -50,71 +56,53 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
+        """Requests that do not."""
+        return len(self._queue)
 
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that nobody owns."""
-        return self._pool.num_free
-
-    def add(self, new: NewRequest) -> list[Outcome]:
-        """Queue a request; a request that can never run is rejected at once, with its one terminal outcome."""
+    def add(self, new: NewRequest, now: float = 0.0) -> list[Outcome]:
+        """Queue a request; one that can never run is rejected at once, with its one terminal outcome."""
         assert new.token_ids, "a request has at least one token"
         assert new.max_tokens >= 1, "a request generates at least one token"
-        assert new.request_id not in self._live_ids(), "a request id is used once at a time"
-        length = longest_length(new)
-        num_reserved = num_blocks_for(length, self.limits.block_size)
-        request = ScheduledRequest(new, num_reserved)
-        if length > self.limits.max_length:
-            return [_finished(request, FinishReason.REJECTED, f"{length} positions exceed {self.limits.max_length}")]
-        if num_reserved > self.limits.num_blocks:
-            cause = f"{num_reserved} cache blocks are needed, the pool has {self.limits.num_blocks}"
+        assert new.request_id not in self._live, "a request id is used once at a time"
+        assert new.request_id not in self._landing, "a request id is used once at a time"
+        request = self._request(new, now)
+        cause = self.cache.why_never(longest_length(new)) or self._queue.why_full()
+        if cause is not None:
             return [_finished(request, FinishReason.REJECTED, cause)]
-        if len(self._waiting) >= self.limits.max_waiting:
-            return [
-                _finished(request, FinishReason.REJECTED, f"the queue is full ({self.limits.max_waiting} requests)")
-            ]
-        self._waiting.append(request)
+        self._live[new.request_id] = request
+        parent = self._live.get(new.fork_of) if new.fork_of is not None else None
+        if parent is not None and parent.num_computed < len(parent.new.token_ids):
+            self._queue.put_beside(request, parent.request_id)
+        else:
+            self._queue.put(request)
         return []
 
     def finish(self, request_id: str, reason: FinishReason, cause: str) -> list[Outcome]:
         """End a request from outside: the client left, or its text reached a stop string. Unknown ids end nothing."""
-        request = self._running.get(request_id)
-        if request is not None:
-            return [self._end(request, reason, cause)]
-        for waiting in self._waiting:
-            if waiting.new.request_id == request_id:
-                self._waiting.remove(waiting)
-                return [_finished(waiting, reason, cause)]
-        return []
+        request = self._live.get(request_id)
+        return [] if request is None else [self._end(request, reason, cause)]
 
-    def plan(self) -> StepPlan | None:
+    def pin(self, pin_id: str, token_ids: tuple[int, ...], salt: str, until_s: float) -> int:
+        """Keep what the cache has of a prefix until then; returns the number of tokens kept, 0 for none or too many."""
+        probe = NewRequest("", token_ids, 1, (), SamplingParams(), salt=salt)
+        return self._pins.pin(pin_id, self._request(probe, 0.0), until_s)
+
+    def release(self, pin_id: str) -> None:
+        """Let go of a pinned prefix before its time. Unknown ids hold nothing."""
+        self._pins.release(pin_id)
+
+    def plan(self, now: float = 0.0) -> StepPlan | None:
         """Plan the next step; ``None`` when there is nothing to compute now."""
-        budget = self.limits.max_step_tokens
-        rows: list[ScheduledRows] = []
-        new: list[NewRequest] = []
-        decisions: list[Decision] = []
-        decoding = [request for request in self._running.values() if request.num_work == 1]
-        reading = [request for request in self._running.values() if request.num_work > 1]
-        for request in [*decoding, *reading]:
-            if budget:
-                rows.append(self._schedule(request, budget))
-                budget -= rows[-1].count
-        while self._waiting and (why := self._why_wait(budget)) is None:
-            request = self._waiting.popleft()
-            self._running[request.new.request_id] = request
-            new.append(request.new)
-            decisions.append(Decision(request.new.request_id, Action.ADMITTED, "room for all of its blocks"))
-            rows.append(self._schedule(request, budget))
-            budget -= rows[-1].count
-        if self._waiting:
-            assert why is not None
-            decisions += [Decision(request.new.request_id, Action.WAITING, why) for request in self._waiting]
-        if not rows and not self._released:
+        self._pins.expire(now)
+        self._queue.promote(now)
+        work = [request.num_work for request in self._running]
+        draft = PlanDraft(self.limits.max_step_tokens, self.limits.max_prompt_tokens, work.count(1))
+        self._continue_running(work, draft)
+        if not draft.has_preempted:  # who waits would only take what was just freed
+            self._admit(draft)
+        if not (draft.rows or self._news):
             return None
-        plan = StepPlan(self._next_plan_id, tuple(new), tuple(rows), tuple(self._released), tuple(decisions), budget)
-        self._released = []
+        plan = draft.freeze(self._next_plan_id, *self._news.take())
         self._in_flight[plan.plan_id] = plan
         self._next_plan_id += 1
         return plan
@@ -123,95 +111,188 @@ class Scheduler:
         """Take in the result of the oldest plan in flight."""
         plan = self._in_flight.pop(result.plan_id)
         outcomes: list[Outcome] = []
-        for rows in plan.rows:
-            request = self._running.get(rows.request_id) or self._ended[rows.request_id]
-            request.num_in_flight -= rows.count
-            request.num_computed += rows.count
-            request.num_pending -= rows.needs_sample
+        for request_id, _, count, _, needs_sample in plan.rows:
+            request = self._live.get(request_id) or self._landing[request_id]
+            request.num_computed += count
+            request.num_pending -= needs_sample
             if request.finished:
-                self._release_when_landed(request)
-                continue
-            if rows.request_id in result.failures:
-                outcomes.append(self._end(request, FinishReason.FAILED, result.failures[rows.request_id]))
-            elif rows.needs_sample:
-                choice = result.choices[rows.request_id]
-                request.generated.append(choice.token_id)
-                outcomes.append(TokenGenerated(rows.request_id, choice))
-                if choice.token_id in request.new.end_ids:
-                    outcomes.append(self._end(request, FinishReason.STOP, f"end token {choice.token_id}"))
-                elif len(request.generated) == request.new.max_tokens:
-                    cause = f"max_tokens {request.new.max_tokens}"
-                    outcomes.append(self._end(request, FinishReason.LENGTH, cause))
+                self._settle(request)
+            elif request_id in result.failures:
+                outcomes.append(self._end(request, FinishReason.FAILED, result.failures[request_id]))
+            elif needs_sample:
+                self._take_in(request, result.choices[request_id], outcomes)
+            else:
+                self._land(request)
         return outcomes
 
     def check(self) -> None:
         """Assert every invariant; for tests, after every call."""
-        owned = [block for request in self._holders() for block in request.blocks]
-        self._pool.check(owned)
-        for request in self._holders():
-            assert 0 <= request.num_computed <= request.next_start
-            assert request.finished or request.next_start <= request.num_known + request.num_pending
-            assert len(request.blocks) == num_blocks_for(request.next_start, self.limits.block_size)
-            assert len(request.blocks) <= request.num_reserved
-        assert sum(request.num_reserved for request in self._running.values()) <= self.limits.num_blocks
+        holders = [*self._running, *self._landing.values()]
+        self.cache.check(holders, self._pins)
+        self._queue.check()
+        waiting = [*self._queue, *self._queue.forks, *(r for r in self._landing.values() if not r.finished)]
+        assert sorted(self._live) == sorted(request.request_id for request in [*waiting, *self._running])
+        assert [request.rank for request in self._running] == sorted(request.rank for request in self._running)
         assert len(self._running) <= self.limits.max_running
-        assert len(self._waiting) <= self.limits.max_waiting
-        assert all(request.finished and request.num_in_flight for request in self._ended.values())
+        assert all(request.num_in_flight for request in self._landing.values())
         planned = sum(plan.num_tokens for plan in self._in_flight.values())
-        assert planned == sum(request.num_in_flight for request in self._holders())
+        assert planned == sum(request.num_in_flight for request in holders)
 
-    def _holders(self) -> Iterator[ScheduledRequest]:
-        yield from self._running.values()
-        yield from self._ended.values()
+    def _request(self, new: NewRequest, now: float) -> ScheduledRequest:
+        self._next_order += 1
+        return ScheduledRequest(new, self.cache.root(new.salt), len(self.limits.groups), self._next_order, now)
 
-    def _live_ids(self) -> set[str]:
-        return {request.new.request_id for request in [*self._holders(), *self._waiting]}
+    def _continue_running(self, work: list[int], draft: PlanDraft) -> None:
+        """Give running requests their rows, first in rank first: one to an answer, what is left to prompts."""
+        for request, rows in zip(self._running, work, strict=False):  # the last ones may be preempted meanwhile
+            most = rows if rows <= 1 else min(rows, draft.prompt_budget)
+            if not most:
+                continue
+            if request.next_start + most <= request.room_end:
+                draft.add_rows(request, most, rows)
+            elif room := self._make_room(request, draft):
+                count = min(most, room)
+                draft.add_rows(request, count, rows, *self.cache.extend(request, count))
+            else:
+                draft.decide(request, Action.WAITING, "no blocks", "no block is free before others have landed")
 
-    def _why_wait(self, budget: int) -> str | None:
-        """The reason why the first request in the queue cannot be admitted now, or ``None``."""
+    def _make_room(self, request: ScheduledRequest, draft: PlanDraft) -> int:
+        """Rows that a running request has blocks for; requests behind it are preempted until there is one."""
+        while not (room := self.cache.room(request)):
+            victim = self._running[-1]
+            if victim is not request:
+                self._preempt(victim, request, draft)
+            elif self._landing or request.num_in_flight or len(self._running) > 1 or not self._pins.release_oldest():
+                return 0
+        return room
+
+    def _preempt(self, victim: ScheduledRequest, by: ScheduledRequest, draft: PlanDraft) -> None:
+        self._running.remove(victim)
+        victim.preempted = True
+        draft.has_preempted = True
+        draft.decide(victim, Action.PREEMPTED, "no blocks", f"{by.request_id}, before it in rank, needed a block")
+        if victim.num_in_flight:
+            self._landing[victim.request_id] = victim
+        else:
+            self._start_anew(victim)
+
+    def _start_anew(self, request: ScheduledRequest) -> None:
+        """Free a preempted request's blocks and let it wait at its place."""
+        self.cache.give_back(request)
+        request.preempted = False
+        self._news.preempt(request.request_id)
+        self._queue.put(request)
+        self._queue.let_forks_queue(request.request_id)
+
+    def _admit(self, draft: PlanDraft) -> None:
+        """Start waiting requests, one after another, until one has to go on waiting; say why they all do."""
+        while (request := self._queue.first) is not None:
+            found = None
+            kind, reason = self._why_busy(draft)
+            if not kind:
+                found = self._find(request)
+                kind, reason = "no blocks", self.cache.why_wait(request, found) or ""
+            if found is None or reason:
+                if kind == "no blocks" and not (self._running or self._landing) and self._pins.release_oldest():
+                    continue
+                draft.decide(request, Action.WAITING, kind, reason)
+                break
+            self._start(self._queue.pop(), found, draft)
+        for behind in islice(self._queue, 1, None):
+            draft.decide(behind, Action.WAITING, "behind", "behind others in the queue")
+
+    def _why_busy(self, draft: PlanDraft) -> tuple[str, str]:
+        """Kind and reason why nobody can be admitted now, or two empty strings."""
         if len(self._running) >= self.limits.max_running:
-            return f"running limit of {self.limits.max_running} requests"
-        if not budget:
-            return f"step budget of {self.limits.max_step_tokens} tokens"
-        reserved = sum(request.num_reserved for request in self._holders())
-        needed = self._waiting[0].num_reserved
-        if reserved + needed > self.limits.num_blocks:
-            return f"no blocks: {needed} needed, {self.limits.num_blocks - reserved} not reserved"
-        return None
+            return "running limit", f"running limit of {self.limits.max_running:,} requests"
+        if draft.prompt_budget <= 0:
+            return "step budget", f"step budget of {self.limits.max_step_tokens:,} tokens"
+        return "", ""
 
-    def _schedule(self, request: ScheduledRequest, budget: int) -> ScheduledRows:
-        """Give the request as many rows as it can use within the budget."""
-        count = min(request.num_work, budget)
-        blocks = self._pool.alloc(request.blocks_needed(count, self.limits.block_size))
-        needs_sample = count == request.num_work
-        rows = ScheduledRows(request.new.request_id, request.next_start, count, blocks, needs_sample)
-        request.blocks.extend(blocks)
-        request.num_in_flight += count
-        request.num_pending += needs_sample
-        return rows
+    def _find(self, request: ScheduledRequest) -> Found:
+        """What a request can share: its parent's blocks, if it is a fork, or what the prefix cache has."""
+        parent = None if request.new.fork_of is None else self._live.get(request.new.fork_of)
+        found = None if parent is None or parent.preempted else self.cache.find_fork(request, parent)
+        return found or self.cache.find(request)
+
+    def _start(self, request: ScheduledRequest, found: Found, draft: PlanDraft) -> None:
+        self.cache.start(request, found)
+        if found.lookup.fork_of is not None:
+            self._live[found.lookup.fork_of].room_end = 0  # it may have to copy the block that it writes next
+        insort(self._running, request, key=lambda running: running.rank)
+        draft.lookups.append(found.lookup)
+        if self._news.introduce(request.request_id):
+            request.num_cached = found.num_tokens
+            draft.new.append(request.new)
+            draft.decide(request, Action.ADMITTED, "room", "there are blocks for all its tokens")
+        else:
+            draft.decide(request, Action.ADMITTED, "resumed", "resumed: there are blocks again for all its tokens")
+        work = request.num_work
+        count = min(work, draft.prompt_budget, self.cache.room(request))
+        _, copies = self.cache.extend(request, count)
+        draft.add_rows(request, count, work, self.cache.whole_tables(request), copies)
+
+    def _take_in(self, request: ScheduledRequest, choice: TokenChoice, outcomes: list[Outcome]) -> None:
+        """A request has a token more."""
+        new, generated = request.new, request.generated
+        generated.append(choice.token_id)
+        request.num_known += 1
+        outcomes.append(TokenGenerated(request.request_id, choice))
+        if len(generated) == 1:
+            self._queue.let_forks_queue(request.request_id)
+        if choice.token_id in new.end_ids:
+            self._land(request)
+            outcomes.append(self._end(request, FinishReason.STOP, f"end token {choice.token_id}"))
+        elif len(generated) == new.max_tokens:
+            self._land(request)
+            outcomes.append(self._end(request, FinishReason.LENGTH, f"max_tokens {new.max_tokens}"))
+        elif request.preempted or request.num_computed >= request.landing_end:
+            self._land(request)
+
+    def _land(self, request: ScheduledRequest) -> None:
+        """A request's rows are in the cache."""
+        self.cache.landed(request)
+        if request.preempted and not request.finished:
+            self._settle(request)
 
     def _end(self, request: ScheduledRequest, reason: FinishReason, cause: str) -> RequestFinished:
-        del self._running[request.new.request_id]
         request.finished = True
         outcome = _finished(request, reason, cause)
-        self._ended[request.new.request_id] = request
-        self._release_when_landed(request)
+        del self._live[request.request_id]
+        self._queue.let_forks_queue(request.request_id)
+        if request in self._running:
+            self._running.remove(request)
+            self._landing[request.request_id] = request
+        if request.request_id in self._landing:
+            self._settle(request)
+        else:
+            self._queue.remove(request)
+            self._release(request)
         return outcome
 
-    def _release_when_landed(self, request: ScheduledRequest) -> None:
-        """Free the blocks as soon as no step in flight writes to them."""
-        if not request.num_in_flight:
-            del self._ended[request.new.request_id]
-            self._pool.free(request.blocks)
-            self._released.append(request.new.request_id)
+    def _settle(self, request: ScheduledRequest) -> None:
+        """Free the blocks of a request that ended or was preempted, as soon as no step in flight writes to them."""
+        if request.num_in_flight:
+            return
+        del self._landing[request.request_id]
+        if request.finished:
+            self._release(request)
+        else:
+            self._start_anew(request)
+
+    def _release(self, request: ScheduledRequest) -> None:
+        """Free everything of a request that ended, and let the executor forget it if it knows it."""
+        self.cache.give_back(request)
+        self._news.release(request.request_id)
 
 
 def _finished(request: ScheduledRequest, reason: FinishReason, cause: str) -> RequestFinished:
     return RequestFinished(
-        request.new.request_id,
+        request.request_id,
         reason,
         cause,
         num_prompt_tokens=len(request.new.token_ids),
+        num_cached_tokens=request.num_cached,
         num_generated_tokens=len(request.generated),
-        num_blocks=len(request.blocks),
+        num_blocks=sum(len(table.held) for table in request.tables),
     )

@@ -56,6 +56,11 @@ class Checkpoint:
     num_bytes: int
     quantization: str
 
+    @property
+    def num_weights(self) -> int:
+        """Numbers in all tensors."""
+        return sum(prod(tensor.shape) for file in self.files for tensor in file.tensors)
+
     def weights(self) -> "WeightSource":
         """Open the tensors; the caller closes the source. Nothing is decoded yet.
 

@@ -144,7 +144,7 @@ def test_threads_and_number_format_are_those_asked_for(cutaway_command: CutawayC
         env={"COLUMNS": "120"},
         check=True,
     )
-    assert f"{KERNELS}, 1 threads" in done.stderr
+    assert f"{KERNELS}, threads: 1" in done.stderr
     assert "computed in bfloat16" in done.stderr
     assert "float32" not in done.stderr
 

@@ -2,19 +2,17 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
+from serving import answer, limits_for
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-from cutaway.executor.kv import allocate_kv, kv_shape
-from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import load_decoder
-from cutaway.scheduler.plan import NewRequest, RequestFinished, SchedulerLimits
-from cutaway.scheduler.scheduler import Scheduler
+from cutaway.scheduler.plan import Action, NewRequest, SchedulerLimits
 from cutaway.types import SamplingParams, TokenChoice
 from cutaway.weights.checkpoint import open_checkpoint
 
@@ -50,29 +48,20 @@ def run(
     model: Decoder, dtype: torch.dtype, requests: list[NewRequest], limits: SchedulerLimits
 ) -> dict[str, list[TokenChoice]]:
     """Answer all requests under the limits; what was chosen for each."""
-    caches = allocate_kv(kv_shape(model.config, dtype), limits.num_blocks * limits.block_size)
-    runner = TorchRunner(model, caches, limits.block_size)
-    scheduler = Scheduler(limits)
-    for new in requests:
-        scheduler.add(new)
-    choices: dict[str, list[TokenChoice]] = {new.request_id: [] for new in requests}
-    while (plan := scheduler.plan()) is not None:
-        for outcome in scheduler.commit(runner.execute(plan)):
-            if not isinstance(outcome, RequestFinished):
-                choices[outcome.request_id].append(outcome.choice)
-    return choices
+    return answer(model, dtype, requests, limits)[0]
 
 
-def limits(block_size: int = 16, max_step_tokens: int = 512, max_running: int = 16) -> SchedulerLimits:
-    num_blocks = 16 * MAX_LENGTH // block_size
-    return SchedulerLimits(block_size, num_blocks, max_step_tokens, max_running, 100, MAX_LENGTH)
+def limits(
+    model: Decoder, block_size: int = 16, max_step_tokens: int = 512, num_tokens: int = 16 * MAX_LENGTH, **others: int
+) -> SchedulerLimits:
+    return limits_for(model.config, num_tokens, block_size, max_step_tokens, **others)
 
 
 def subject(model: Decoder, dtype: torch.dtype, count: int) -> Subject:
     requests = make_requests(model.config.vocab_size, count)
     alone: dict[str, list[TokenChoice]] = {}
     for new in requests:
-        alone |= run(model, dtype, [new], limits())
+        alone |= run(model, dtype, [new], limits(model))
     return Subject(model, dtype, requests, alone)
 
 
@@ -106,25 +95,72 @@ def smollm(real_model: Callable[[str], Path]) -> Subject:
     return subject(load_decoder(checkpoint, torch.bfloat16), torch.bfloat16, 8)
 
 
+# Alone is cold, whole, and never preempted. Company differs in all of these; a small pool preempts.
 COMPANIES = [
-    limits(),
-    limits(max_step_tokens=7, max_running=4),
-    limits(max_step_tokens=64, max_running=5),
-    limits(block_size=1, max_step_tokens=33),
-    limits(block_size=4, max_step_tokens=2048),
+    {},
+    {"max_step_tokens": 7, "max_running": 4},
+    {"max_step_tokens": 64, "max_running": 5, "prefix_cache": False},
+    {"block_size": 1, "max_step_tokens": 33},
+    {"block_size": 4, "max_step_tokens": 2048},
+    {"num_tokens": MAX_LENGTH + 32, "max_step_tokens": 50, "max_prompt_tokens": 9},
 ]
 
 
 @pytest.mark.parametrize("company", COMPANIES, ids=str)
 @pytest.mark.parametrize("order", [1, 2])
-def test_a_tiny_model_answers_everybody_as_if_alone(tiny: Subject, company: SchedulerLimits, order: int) -> None:
+def test_a_tiny_model_answers_everybody_as_if_alone(tiny: Subject, company: dict[str, int], order: int) -> None:
     shuffled = random.Random(order).sample(tiny.requests, len(tiny.requests))
-    assert run(tiny.model, tiny.dtype, shuffled, company) == tiny.alone
+    assert run(tiny.model, tiny.dtype, shuffled, limits(tiny.model, **company)) == tiny.alone
 
 
-@pytest.mark.parametrize("company", COMPANIES[:3], ids=str)
-def test_a_real_model_answers_everybody_as_if_alone(smollm: Subject, company: SchedulerLimits) -> None:
-    assert run(smollm.model, smollm.dtype, smollm.requests, company) == smollm.alone
+@pytest.mark.parametrize("company", [COMPANIES[1], COMPANIES[2], COMPANIES[5]], ids=str)
+def test_a_real_model_answers_everybody_as_if_alone(smollm: Subject, company: dict[str, int]) -> None:
+    assert run(smollm.model, smollm.dtype, smollm.requests, limits(smollm.model, **company)) == smollm.alone
+
+
+def test_preempted_requests_answer_as_if_alone(tiny: Subject) -> None:
+    dice = random.Random(3)
+    requests = [
+        NewRequest(
+            f"preempted {index}", tuple(dice.randrange(200) for _ in range(60)), 30, (), SamplingParams(seed=index)
+        )
+        for index in range(4)
+    ]
+    alone: dict[str, list[TokenChoice]] = {}
+    for new in requests:
+        alone |= run(tiny.model, tiny.dtype, [new], limits(tiny.model))
+    # All four prompts fit, not all four answers.
+    choices, plans = answer(tiny.model, tiny.dtype, requests, limits(tiny.model, num_tokens=18 * 16, max_running=4))
+    assert choices == alone
+    assert any(decision.action is Action.PREEMPTED for plan in plans for decision in plan.decisions)
+    assert any(decision.kind == "resumed" for plan in plans for decision in plan.decisions)
+
+
+def test_a_second_turn_finds_the_first_one_and_is_answered_as_if_it_did_not(tiny: Subject) -> None:
+    first = max(tiny.requests, key=lambda new: len(new.token_ids) + len(tiny.alone[new.request_id]))
+    said = tuple(choice.token_id for choice in tiny.alone[first.request_id])
+    second = replace(first, request_id="second", token_ids=(*first.token_ids, *said, 3, 5, 7), max_tokens=20)
+    cold = run(tiny.model, tiny.dtype, [second], limits(tiny.model))["second"]
+    small = limits(tiny.model, max_running=1)
+    choices, plans = answer(tiny.model, tiny.dtype, [first, second], small)
+    assert choices["second"] == cold
+    lookup = plans[-1].lookups or [lookup for plan in plans for lookup in plan.lookups]
+    assert lookup[-1].num_cached > len(first.token_ids) - small.block_size
+
+
+def test_copies_of_a_request_share_its_prompt_and_answer_as_if_alone(tiny: Subject) -> None:
+    parent = replace(tiny.requests[0], token_ids=tuple(range(3, 103)), max_tokens=20)
+    copies = [
+        replace(parent, request_id=f"copy {index}", fork_of=parent.request_id, sampling=SamplingParams(seed=index))
+        for index in range(4)
+    ]
+    alone = {}
+    for new in (parent, *copies):
+        alone |= run(tiny.model, tiny.dtype, [replace(new, fork_of=None)], limits(tiny.model))
+    choices, plans = answer(tiny.model, tiny.dtype, [parent, *copies], limits(tiny.model))
+    assert choices == alone
+    assert [lookup.num_cached for plan in plans for lookup in plan.lookups] == [0, 99, 99, 99, 99]
+    assert sum(len(plan.copies) for plan in plans) >= 4
 
 
 def test_logits_that_are_no_numbers_fail_their_own_request_only(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +175,6 @@ def test_logits_that_are_no_numbers_fail_their_own_request_only(tiny: Subject, m
     poisoned[poison] = torch.nan
     monkeypatch.setattr(tiny.model.embed, "weight", poisoned)
     sick = NewRequest("sick", (3, poison, 5), 5, (), SamplingParams(temperature=0))
-    choices = run(tiny.model, tiny.dtype, [sick, *healthy], limits())
+    choices = run(tiny.model, tiny.dtype, [sick, *healthy], limits(tiny.model))
     assert choices.pop("sick") == []
     assert choices == {new.request_id: tiny.alone[new.request_id] for new in healthy}

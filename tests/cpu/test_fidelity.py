@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from serving import answer, limits_for
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from cutaway.executor.kv import allocate_kv, kv_shape
-from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import load_decoder
-from cutaway.scheduler.plan import NewRequest, RequestFinished, SchedulerLimits
-from cutaway.scheduler.scheduler import Scheduler
+from cutaway.scheduler.plan import NewRequest
 from cutaway.text.load import load_text
 from cutaway.text.prompt import render_prompt
 from cutaway.types import Message, Role, SamplingParams
@@ -65,18 +63,13 @@ def pair(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> P
 def generate(model: Decoder, prompts: list[tuple[int, ...]]) -> list[list[int]]:
     """Greedy answers to all prompts together, through scheduler, paged cache and sampler."""
     longest = max(map(len, prompts)) + NUM_GENERATED
-    num_blocks = len(prompts) * (-(-longest // BLOCK_SIZE))
-    caches = allocate_kv(kv_shape(model.config, torch.float32), num_blocks * BLOCK_SIZE)
-    runner = TorchRunner(model, caches, BLOCK_SIZE)
-    scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 256, len(prompts), len(prompts), longest))
-    for index, prompt in enumerate(prompts):
-        scheduler.add(NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0)))
-    answers: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
-    while (plan := scheduler.plan()) is not None:
-        for outcome in scheduler.commit(runner.execute(plan)):
-            if not isinstance(outcome, RequestFinished):
-                answers[outcome.request_id].append(outcome.choice.token_id)
-    return list(answers.values())
+    requests = [
+        NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0))
+        for index, prompt in enumerate(prompts)
+    ]
+    limits = limits_for(model.config, len(prompts) * longest, BLOCK_SIZE, 256, max_running=len(prompts))
+    choices, _ = answer(model, torch.float32, requests, limits)
+    return [[choice.token_id for choice in chosen] for chosen in choices.values()]
 
 
 def our_logits(model: Decoder, token_ids: list[int]) -> torch.Tensor:
@@ -84,20 +77,20 @@ def our_logits(model: Decoder, token_ids: list[int]) -> torch.Tensor:
     from test_models import caches_for, rows_of
 
     slots = torch.arange(len(token_ids))
-    hidden = model(rows_of(torch.tensor(token_ids), 0, len(token_ids), slots), caches_for(model, len(token_ids)))
+    hidden = model(rows_of(model, torch.tensor(token_ids), 0, len(token_ids), slots), caches_for(model, len(token_ids)))
     return model.logits(hidden)
 
 
 @torch.inference_mode()
 def test_logits_and_greedy_answers_equal_those_of_transformers(pair: Pair) -> None:
     answers = generate(pair.ours, pair.prompts)
-    for prompt, answer in zip(pair.prompts, answers, strict=True):
-        assert len(answer) == NUM_GENERATED
-        token_ids = [*prompt, *answer[:-1]]
+    for prompt, generated in zip(pair.prompts, answers, strict=True):
+        assert len(generated) == NUM_GENERATED
+        token_ids = [*prompt, *generated[:-1]]
         expected = pair.theirs(torch.tensor([token_ids])).logits[0]
         difference = (our_logits(pair.ours, token_ids) - expected).abs().max().item()
         assert difference < MAX_LOGIT_DIFFERENCE
         # Their own greedy answer would be the same: fed with ours, they choose ours at every step, but for ties.
         after_prompt = expected[len(prompt) - 1 :]
-        ours = after_prompt.gather(1, torch.tensor(answer).unsqueeze(1)).squeeze(1)
+        ours = after_prompt.gather(1, torch.tensor(generated).unsqueeze(1)).squeeze(1)
         assert (after_prompt.amax(dim=1) - ours).max().item() <= MAX_LOGIT_DIFFERENCE

@@ -8,9 +8,9 @@ import torch
 from tiny_models import MODELS, NOT_AS_GGUF, SIZES, llama, randomize, write_gguf
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from cutaway.executor.kv import allocate_kv, kv_shape
+from cutaway.executor.kv import KVStore
 from cutaway.kernels.reference import RowSpan
-from cutaway.layers.batch import LayerCache, TokenBatch
+from cutaway.layers.batch import GroupBatch, LayerCache, TokenBatch
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import load_decoder
 from cutaway.weights.checkpoint import open_checkpoint
@@ -35,19 +35,20 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PreTrainedMode
 
 
 def caches_for(model: Decoder, num_slots: int) -> tuple[LayerCache, ...]:
-    return allocate_kv(kv_shape(model.config, torch.float32), num_slots)
+    return KVStore(model.config, torch.float32, 1, [num_slots] * len(model.config.windows)).layers
 
 
-def rows_of(token_ids: torch.Tensor, start: int, end: int, slots: torch.Tensor) -> TokenBatch:
+def rows_of(model: Decoder, token_ids: torch.Tensor, start: int, end: int, slots: torch.Tensor) -> TokenBatch:
     """A batch of the positions ``start`` to ``end`` of one request."""
     positions = torch.arange(start, end)
-    return TokenBatch(token_ids[start:end], positions, slots[start:end], (RowSpan(0, end - start, start, slots[:end]),))
+    group = GroupBatch(slots[start:end], (RowSpan(0, end - start, start, slots[:end]),))
+    return TokenBatch(token_ids[start:end], positions, (group,) * len(model.config.windows))
 
 
 def assert_same_logits(ours: Decoder, theirs: PreTrainedModel) -> None:
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
     slots = torch.randperm(64)[:NUM_TOKENS]
-    logits = ours.logits(ours(rows_of(token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64)))
+    logits = ours.logits(ours(rows_of(ours, token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64)))
     expected = theirs(token_ids.unsqueeze(0)).logits[0]
     assert expected.std() > 0.1
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
@@ -65,10 +66,10 @@ def test_reading_in_pieces_gives_the_same_bits(pair: tuple[PreTrainedModel, Deco
     _, ours = pair
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
     slots = torch.randperm(64)[:NUM_TOKENS]
-    whole = ours(rows_of(token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64))
+    whole = ours(rows_of(ours, token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64))
     caches, start, pieces = caches_for(ours, 64), 0, []
     for size in sizes:
-        pieces.append(ours(rows_of(token_ids, start, start + size, slots), caches))
+        pieces.append(ours(rows_of(ours, token_ids, start, start + size, slots), caches))
         start += size
     assert torch.equal(torch.cat(pieces), whole)
 

@@ -145,7 +145,7 @@ def test_a_request_whose_text_breaks_fails_alone(at: int) -> None:
     assert (finish.reason, finish.cause) == (FinishReason.FAILED, "ValueError: no bytes")
     assert sum(delta.finish is not None for delta in deltas["broken"]) == 1
     assert ids_of(deltas["healthy"]) == expected["healthy"]
-    assert core.scheduler.num_free_blocks == LIMITS.num_blocks
+    assert core.scheduler.cache.num_free_blocks == LIMITS.groups[0].num_blocks
 
 
 def test_text_held_back_for_a_stop_string_that_never_comes_is_shown_at_the_end() -> None:
@@ -165,7 +165,7 @@ def test_an_abort_at_any_moment_frees_everything(steps: int) -> None:
     assert request_id == "a"
     assert delta.finish is not None
     assert delta.finish.reason is FinishReason.ABORTED
-    assert core.scheduler.num_free_blocks == LIMITS.num_blocks
+    assert core.scheduler.cache.num_free_blocks == LIMITS.groups[0].num_blocks
     assert not core.live_ids
 
 
@@ -231,7 +231,7 @@ def in_thread(play: Callable[[LocalEngine], object], runner: Runner | None = Non
         engine = LocalEngine(make_core(runner), make_preparer())
         await play(engine)  # type: ignore[misc]
         await engine.drain()
-        assert engine.stats().num_free_blocks == LIMITS.num_blocks
+        assert engine.stats().num_free_blocks == LIMITS.groups[0].num_blocks
 
     asyncio.run(all_of_it())
 

@@ -45,7 +45,9 @@ def test_a_receipt_has_every_token_step_and_delta(receipt: Receipt) -> None:
     assert sum(step.sampled for step in receipt.steps) == 9
     covered = [position for step in receipt.steps for position in range(step.start, step.start + step.count)]
     assert covered == list(range(len(receipt.prompt.token_ids) + 8))
-    assert sum(len(step.new_blocks) for step in receipt.steps) == receipt.finish.num_blocks_freed
+    assert (
+        sum(len(change.blocks) for step in receipt.steps for change in step.changes) == receipt.finish.num_blocks_freed
+    )
 
 
 def test_steps_are_in_order_and_prefill_comes_first(receipt: Receipt) -> None:

@@ -17,12 +17,14 @@ class Words:
     Attributes:
         titles, sentences: of each stage, by the stage's name.
         labels: everything else, by key; texts with {holes} are filled by ``str.format``.
+        misses: why no more of a prompt was found in the cache, by ``Miss``.
         times: the rows of the time ledger.
     """
 
     titles: Mapping[str, str]
     sentences: Mapping[str, str]
     labels: Mapping[str, str]
+    misses: Mapping[str, str]
     times: Mapping[str, str]
 
     def label(self, key: str, **holes: object) -> str:
@@ -44,5 +46,6 @@ def load_words(language: str) -> Words:
         titles={name: stage["title"] for name, stage in stages.items()},
         sentences={name: stage["sentence"] for name, stage in stages.items()},
         labels=content["labels"],
+        misses=content["misses"],
         times=content["times"],
     )

@@ -1,0 +1,79 @@
+"""A plan while it is being made."""
+
+from collections.abc import Sequence
+
+from cutaway.scheduler.plan import (
+    Action,
+    BlockCopy,
+    Decision,
+    NewRequest,
+    PrefixLookup,
+    ScheduledRows,
+    StepPlan,
+    TableChange,
+)
+from cutaway.scheduler.request import ScheduledRequest
+
+
+class PlanDraft:
+    """Rows and decisions so far, and the budget that is left.
+
+    Args:
+        max_step_tokens: rows of the step.
+        max_prompt_tokens: of which the rows of prompts may be this many, if the step also continues answers.
+        num_answers: running requests that continue an answer; a row is kept for each.
+    """
+
+    def __init__(self, max_step_tokens: int, max_prompt_tokens: int, num_answers: int) -> None:
+        self.budget = max_step_tokens
+        left = max_step_tokens - num_answers
+        self.prompt_budget = min(left, max_prompt_tokens) if num_answers else left
+        self.new: list[NewRequest] = []
+        self.copies: list[BlockCopy] = []
+        self.rows: list[ScheduledRows] = []
+        self.lookups: list[PrefixLookup] = []
+        self.decisions: list[Decision] = []
+        self.has_preempted = False
+
+    def add_rows(
+        self,
+        request: ScheduledRequest,
+        count: int,
+        work: int,
+        changes: tuple[TableChange, ...] = (),
+        copies: Sequence[BlockCopy] = (),
+    ) -> None:
+        """Let the step compute the next ``count`` rows of a request, of which there are ``work``."""
+        needs_sample = count == work
+        self.rows.append(ScheduledRows(request.request_id, request.next_start, count, changes, needs_sample))
+        request.next_start += count
+        request.num_pending += needs_sample
+        self.budget -= count
+        if work > 1:
+            self.prompt_budget -= count
+        if copies:
+            self.copies += copies
+
+    def decide(self, request: ScheduledRequest, action: Action, kind: str, reason: str) -> None:
+        """Note a decision; that one still waits for the same kind of thing is no news."""
+        if action is not Action.WAITING:
+            request.told = ""
+        elif request.told == kind:
+            return
+        else:
+            request.told = kind
+        self.decisions.append(Decision(request.request_id, action, kind, reason))
+
+    def freeze(self, plan_id: int, released: Sequence[str], preempted: Sequence[str]) -> StepPlan:
+        """The finished plan."""
+        return StepPlan(
+            plan_id,
+            tuple(released),
+            tuple(preempted),
+            tuple(self.new),
+            tuple(self.copies),
+            tuple(self.rows),
+            tuple(self.lookups),
+            tuple(self.decisions),
+            self.budget,
+        )

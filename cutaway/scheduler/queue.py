@@ -1,0 +1,85 @@
+"""Who waits, and who is next.
+
+Order: priority, then arrival. A request that has waited longer than the patience stands before every priority, for
+good, so waiting is bounded whatever arrives later. A fork waits beside the queue until the prompt that it shares is
+computed, so that it holds up nobody.
+"""
+
+from bisect import insort
+from collections.abc import Iterator
+
+from cutaway.scheduler.request import ScheduledRequest
+
+
+class WaitingQueue:
+    """Requests that wait, next one first.
+
+    Args:
+        patience_s: how long a request lets others go before it.
+        max_waiting: requests that may wait; one that was preempted always may.
+    """
+
+    def __init__(self, patience_s: float, max_waiting: int) -> None:
+        self.patience_s = patience_s
+        self.max_waiting = max_waiting
+        self._queue: list[ScheduledRequest] = []
+        self._forks: dict[str, list[ScheduledRequest]] = {}  # by the id of the request whose prompt they share
+
+    def __len__(self) -> int:
+        return len(self._queue) + sum(map(len, self._forks.values()))
+
+    def __iter__(self) -> Iterator[ScheduledRequest]:
+        """Those in the queue, next one first."""
+        return iter(self._queue)
+
+    @property
+    def forks(self) -> Iterator[ScheduledRequest]:
+        """Those beside the queue."""
+        for forks in self._forks.values():
+            yield from forks
+
+    @property
+    def first(self) -> ScheduledRequest | None:
+        """The next one."""
+        return self._queue[0] if self._queue else None
+
+    def why_full(self) -> str | None:
+        """Why nobody else may come to wait, or ``None``."""
+        return f"the queue is full ({self.max_waiting:,} requests)" if len(self) >= self.max_waiting else None
+
+    def put(self, request: ScheduledRequest) -> None:
+        """Let a request wait at its place."""
+        insort(self._queue, request, key=lambda waiting: waiting.rank)
+
+    def put_beside(self, request: ScheduledRequest, parent_id: str) -> None:
+        """Let a fork wait for the prompt of its parent."""
+        self._forks.setdefault(parent_id, []).append(request)
+
+    def let_forks_queue(self, parent_id: str) -> None:
+        """The parent's prompt is computed, or will not be soon."""
+        for fork in self._forks.pop(parent_id, ()):
+            self.put(fork)
+
+    def pop(self) -> ScheduledRequest:
+        """Take out the next one."""
+        return self._queue.pop(0)
+
+    def remove(self, request: ScheduledRequest) -> None:
+        """Take out one that is not coming."""
+        beside = self._forks.get(request.new.fork_of or "", [])
+        (beside if request in beside else self._queue).remove(request)
+
+    def check(self) -> None:
+        """Assert that the order is right, and that nobody who waits has anything."""
+        assert [request.rank for request in self._queue] == sorted(request.rank for request in self._queue)
+        assert all(not request.next_start for request in (*self._queue, *self.forks))
+
+    def promote(self, now: float) -> None:
+        """Move requests that have waited too long to the front, the oldest first."""
+        overdue = [
+            request for request in self._queue if not request.overdue and now - request.arrived_s > self.patience_s
+        ]
+        for request in overdue:
+            request.overdue = True
+        if overdue:
+            self._queue.sort(key=lambda waiting: waiting.rank)
