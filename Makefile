@@ -55,6 +55,7 @@ illustrations: $(VENV)/dev.stamp ## Draw docs/images from a real run
 bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.reference
+	$(BIN)/python -m bench.serving
 
 clean: ## Remove the virtual environment and every cache inside the checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

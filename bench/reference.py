@@ -9,14 +9,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from bench.report import report
 from cutaway.config import DEFAULT_MODEL, load_settings
-from cutaway.executor.kv import allocate_kv, kv_shape
+from cutaway.executor.kv import KVStore
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import load_decoder
-from cutaway.scheduler.plan import NewRequest, SchedulerLimits
+from cutaway.scheduler.plan import GroupLimits, NewRequest, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import SamplingParams
 from cutaway.weights.checkpoint import open_checkpoint
@@ -42,8 +42,9 @@ class Phases:
 def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> Phases:
     """Answer through scheduler, cache and greedy sampler."""
     num_blocks = batch_size * MAX_LENGTH // BLOCK_SIZE
-    runner = TorchRunner(model, allocate_kv(kv_shape(model.config, DTYPE), num_blocks * BLOCK_SIZE), BLOCK_SIZE)
-    scheduler = Scheduler(SchedulerLimits(BLOCK_SIZE, num_blocks, 512, batch_size, batch_size, MAX_LENGTH))
+    runner = TorchRunner(model, KVStore(model.config, DTYPE, BLOCK_SIZE, [num_blocks]))
+    limits = SchedulerLimits((GroupLimits(num_blocks),), BLOCK_SIZE, 512, 512, batch_size, batch_size, MAX_LENGTH)
+    scheduler = Scheduler(limits)
     for index in range(batch_size):
         prompt = tuple(range(100 + index, 100 + index + num_prompt))
         scheduler.add(NewRequest(str(index), prompt, NUM_GENERATED, (), SamplingParams(temperature=0)))

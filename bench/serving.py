@@ -1,0 +1,157 @@
+"""Serving many at once: host cost of the scheduler, throughput, the prefix cache, and how even a stream stays."""
+
+import random
+import time
+from itertools import pairwise
+from statistics import median
+
+import torch
+
+from bench.report import report
+from cutaway.config import DEFAULT_MODEL, load_settings
+from cutaway.executor.kv import KVStore
+from cutaway.executor.torch_runner import TorchRunner
+from cutaway.hub.resolve import ensure
+from cutaway.hub.store import ModelStore
+from cutaway.machine import read_cpu
+from cutaway.models.decoder import Decoder
+from cutaway.models.registry import load_decoder
+from cutaway.scheduler.plan import GroupLimits, NewRequest, SchedulerLimits, StepResult
+from cutaway.scheduler.scheduler import Scheduler
+from cutaway.types import Draw, SamplingParams, TokenChoice
+from cutaway.weights.checkpoint import open_checkpoint
+
+DTYPE = torch.bfloat16
+BLOCK_SIZE = 16
+VOCAB_SIZE = 40_000
+GREEDY = SamplingParams(temperature=0)
+ROUNDS = 3
+
+
+def make_request(name: str, num_prompt: int, num_generated: int, first: int = 0) -> NewRequest:
+    """A prompt of random tokens; those of one ``name`` are the same."""
+    dice = random.Random(name)
+    prompt = tuple(dice.randrange(VOCAB_SIZE) for _ in range(num_prompt))
+    return NewRequest(f"{name}/{first}", (*prompt, *range(first, first + 8)), num_generated, (), GREEDY)
+
+
+def make_limits(num_tokens: int, max_running: int, max_step_tokens: int = 512) -> SchedulerLimits:
+    """Limits for a model without windows."""
+    groups = (GroupLimits(num_tokens // BLOCK_SIZE),)
+    return SchedulerLimits(groups, BLOCK_SIZE, max_step_tokens, 64, max_running, 1024, num_tokens)
+
+
+class Server:
+    """A scheduler and a runner, stepped by hand."""
+
+    def __init__(self, model: Decoder, limits: SchedulerLimits) -> None:
+        self.scheduler = Scheduler(limits)
+        store = KVStore(model.config, DTYPE, limits.block_size, [group.num_blocks for group in limits.groups])
+        self.runner = TorchRunner(model, store)
+
+    def step(self) -> dict[str, float]:
+        """Do a step; when each request that got a token got it. Empty when nothing is left to do."""
+        plan = self.scheduler.plan(time.perf_counter())
+        if plan is None:
+            return {}
+        result = self.runner.execute(plan)
+        self.scheduler.commit(result)
+        now = time.perf_counter()
+        return dict.fromkeys(result.choices, now)
+
+    def finish(self) -> None:
+        """Step until everybody has finished."""
+        while self.scheduler.num_running or self.scheduler.num_waiting:
+            self.step()
+
+
+def host_cost(num_requests: int) -> list[float]:
+    """Milliseconds of plan and commit in steps that continue so many answers."""
+    scheduler = Scheduler(make_limits(num_requests * 512, num_requests, num_requests * 160))
+    for index in range(num_requests):
+        scheduler.add(make_request(str(index), 128, 300))
+    choice = TokenChoice(5, 0.0, 1, (), Draw(None, 0.0, 1.0, 1.0))
+    costs = []
+    for _ in range(250):
+        begin = time.perf_counter()
+        plan = scheduler.plan()
+        planned = time.perf_counter()
+        assert plan is not None
+        result = StepResult(plan.plan_id, {rows.request_id: choice for rows in plan.rows if rows.needs_sample}, {})
+        computed = time.perf_counter()
+        scheduler.commit(result)
+        if plan.num_tokens == num_requests:
+            costs.append(1e3 * (planned - begin + time.perf_counter() - computed))
+    return costs
+
+
+def throughput(model: Decoder, num_requests: int) -> float:
+    """Generated tokens a second while so many requests grow from 128 to 192 tokens, prompts not counted."""
+    server = Server(model, make_limits(num_requests * 256, num_requests))
+    for index in range(num_requests):
+        server.scheduler.add(make_request(f"{num_requests} {index}", 120, 64))
+    num_tokens, seconds = 0, 0.0
+    while server.scheduler.num_running or server.scheduler.num_waiting:
+        begin = time.perf_counter()
+        got = server.step()
+        if len(got) == num_requests:
+            num_tokens += num_requests
+            seconds += time.perf_counter() - begin
+    return num_tokens / seconds
+
+
+def first_token(server: Server, new: NewRequest) -> float:
+    """Seconds from asking to the first token."""
+    begin = time.perf_counter()
+    server.scheduler.add(new)
+    while new.request_id not in (got := server.step()):
+        pass
+    server.finish()
+    return got[new.request_id] - begin
+
+
+def longest_gap(model: Decoder) -> tuple[float, float]:
+    """Longest and median gap, in seconds, between tokens of a stream beside which 8,000 tokens are read."""
+    server = Server(model, make_limits(16_384, 4))
+    stream, reader = make_request("stream", 32, 400), make_request("reader", 8000, 2)
+    server.scheduler.add(stream)
+    times = [server.step().get(stream.request_id, time.perf_counter())]
+    while len(times) < 40:
+        times.append(server.step()[stream.request_id])
+    server.scheduler.add(reader)
+    while server.scheduler.num_running and len(times) < 380:
+        got = server.step()
+        if stream.request_id in got:
+            times.append(got[stream.request_id])
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    return max(gaps), median(gaps)
+
+
+def main() -> None:
+    """Measure."""
+    torch.set_num_threads(read_cpu().num_usable_cores)
+    settings = load_settings()
+    path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
+    report("plan and commit at 256 running requests", "ms", host_cost(256))
+    model = load_decoder(open_checkpoint(path), DTYPE)
+    facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16"}
+    rates: dict[int, list[float]] = {1: [], 32: []}
+    for _ in range(ROUNDS):
+        for num_requests, values in rates.items():
+            values.append(throughput(model, num_requests))
+    for num_requests, values in rates.items():
+        report("decode", "tokens/s", values, requests=num_requests, context="128 to 192", **facts)
+    cold, warm = [], []
+    for index in range(ROUNDS):
+        server = Server(model, make_limits(8192, 4))
+        cold.append(first_token(server, make_request(f"prefix {index}", 2000, 2)))
+        warm.append(first_token(server, make_request(f"prefix {index}", 2000, 2, first=100)))
+    report("first token, prompt of 2,008", "s", cold, cached=0, **facts)
+    report("first token, prompt of 2,008", "s", warm, cached=2000, **facts)
+    gaps = [longest_gap(model) for _ in range(ROUNDS)]
+    report("longest gap over median gap beside a prompt of 8,000", "", [longest / middle for longest, middle in gaps])
+    report("median gap beside a prompt of 8,000", "s", [middle for _, middle in gaps], **facts)
+
+
+if __name__ == "__main__":
+    main()
