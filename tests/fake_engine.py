@@ -41,7 +41,9 @@ FACTS = ModelFacts(
     embedding_storage="none",
     block_size=LIMITS.block_size,
     kv_bytes_per_token=8,
-    cache="a fake cache",
+    cache_bytes=6400,
+    cache_tokens=800,
+    cache_requests=3,
     fingerprint="fake",
     version="fake",
 )

@@ -102,7 +102,9 @@ def _load(
         embedding_storage=embedding_storage,
         block_size=options.block_size,
         kv_bytes_per_token=sum(group.bytes_per_token for group in groups),
-        cache=str(cache),
+        cache_bytes=cache.num_bytes,
+        cache_tokens=cache.num_tokens,
+        cache_requests=cache.num_longest,
         fingerprint=checkpoint.fingerprint,
         version=__version__,
     )

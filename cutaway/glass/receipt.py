@@ -31,7 +31,9 @@ class ModelFacts:
     embedding_storage: str
     block_size: int
     kv_bytes_per_token: int
-    cache: str
+    cache_bytes: int
+    cache_tokens: int
+    cache_requests: int
     fingerprint: str
     version: str
 

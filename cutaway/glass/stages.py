@@ -235,9 +235,21 @@ def _kv_cache(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
             words.label("memory"),
             words.label("memory_text", used=f"{used:,.0f}", per_token=per_token),
         ),
-        ("", words.label("cache_text", cache=model.cache)),
+        ("", _cache(receipt, words)),
     ]
     return lines, []
+
+
+def _cache(receipt: Receipt, words: Words) -> str:
+    """What the whole cache holds."""
+    model = receipt.model
+    return words.label(
+        "cache_text",
+        megabytes=f"{model.cache_bytes / 1e6:,.0f}",
+        tokens=f"{model.cache_tokens:,}",
+        requests=f"{model.cache_requests:,}",
+        context=f"{model.context_length:,}",
+    )
 
 
 def _groups(receipt: Receipt) -> list[int]:
