@@ -31,12 +31,6 @@ class CachePlan:
     num_tokens: int
     num_longest: int
 
-    def __str__(self) -> str:
-        return (
-            f"{self.num_bytes / 1e6:,.0f} MB of cache: {self.num_tokens:,} tokens, "
-            f"{self.num_longest:,} requests of {self.context:,}"
-        )
-
 
 def plan_cache(
     groups: Sequence[KVGroup],
