@@ -78,6 +78,7 @@ class TorchRunner:
                 choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates)
             except GenerationError as error:
                 failures[rows.request_id] = error.message
+                sequence.append_token(0)  # a plan that runs ahead may have rows for a token here
             else:
                 sequence.append_token(choice.token_id)
                 choices[rows.request_id] = choice

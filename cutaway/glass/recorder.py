@@ -79,6 +79,7 @@ class Recorder:
             draft = self._drafts.get(lookup.request_id)
             if draft is not None and draft.lookup is None:
                 draft.lookup = lookup
+        num_tokens = plan.num_tokens
         for index, rows in enumerate(plan.rows):
             draft = self._drafts.get(rows.request_id)
             if draft is None:
@@ -91,7 +92,7 @@ class Recorder:
                     count=rows.num_rows,
                     batch_index=index,
                     num_requests=len(plan.rows),
-                    num_tokens=plan.num_tokens,
+                    num_tokens=num_tokens,
                     budget_left=plan.budget_left,
                     changes=rows.changes,
                     sampled=rows.needs_sample,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, groupby
 
+from cutaway.glass.cache_facts import tell_block_table, tell_cache, tell_prefix, used_groups
 from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
 from cutaway.glass.words import Words
 from cutaway.printable import quote
@@ -171,10 +172,7 @@ def _batch_cells(step: StepFacts, words: Words) -> tuple[str, ...]:
 def _tensors(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     headings = (words.label("step"), "input_ids", "position_ids", "slots", "block_table", "dtype")
     rows = []
-    lengths = (
-        (change.first + len(change.blocks) for change in step.changes if not change.group) for step in receipt.steps
-    )
-    num_blocks = accumulate((max(ends, default=0) for ends in lengths), max)
+    num_blocks = accumulate((_table_end(step) for step in receipt.steps), max)
     alike = groupby(zip(receipt.steps, num_blocks, strict=True), key=lambda pair: (pair[0].count, pair[1]))
     for (count, length), pairs in alike:
         steps = [step for step, _ in pairs]
@@ -229,54 +227,15 @@ def _kv_cache(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     per_token = f"{model.kv_bytes_per_token:,}"
     used = _num_cached(receipt.steps) * model.kv_bytes_per_token / 1000
     lines += [
-        *(("block_table", _block_table(receipt, words, group)) for group in _groups(receipt)),
-        (words.label("prefix"), _prefix(receipt, words)),
+        *(("block_table", tell_block_table(receipt, words, group)) for group in used_groups(receipt)),
+        (words.label("prefix"), tell_prefix(receipt, words)),
         (
             words.label("memory"),
             words.label("memory_text", used=f"{used:,.0f}", per_token=per_token),
         ),
-        ("", _cache(receipt, words)),
+        ("", tell_cache(receipt, words)),
     ]
     return lines, []
-
-
-def _cache(receipt: Receipt, words: Words) -> str:
-    """What the whole cache holds."""
-    model = receipt.model
-    return words.label(
-        "cache_text",
-        megabytes=f"{model.cache_bytes / 1e6:,.0f}",
-        tokens=f"{model.cache_tokens:,}",
-        requests=f"{model.cache_requests:,}",
-        context=f"{model.context_length:,}",
-    )
-
-
-def _groups(receipt: Receipt) -> list[int]:
-    return sorted({change.group for step in receipt.steps for change in step.changes})
-
-
-def _block_table(receipt: Receipt, words: Words, group: int) -> str:
-    """The block table of a group of layers as the last step saw it, since the last preemption."""
-    table: dict[int, int] = {}
-    for step in receipt.steps:
-        for change in step.changes:
-            if change.group == group:
-                table |= dict(enumerate(change.blocks, change.first))
-    blocks = [table[entry] for entry in sorted(table)]
-    return words.label("block_table_text", blocks=blocks, size=receipt.model.block_size)
-
-
-def _prefix(receipt: Receipt, words: Words) -> str:
-    """What of the prompt was in the cache already, and why not more."""
-    lookup = receipt.lookup
-    if lookup is None:
-        return words.label("unknown")
-    cached, total = f"{lookup.num_cached:,}", f"{len(receipt.prompt.token_ids):,}"
-    if lookup.fork_of is not None:
-        return words.label("fork_text", cached=cached, total=total, parent=lookup.fork_of)
-    miss = words.misses[lookup.miss.name.lower()].format(at=lookup.at)
-    return words.label("prefix_text", cached=cached, total=total, miss=miss)
 
 
 def _sample(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:

@@ -89,6 +89,8 @@ class BlockCache:
         """The blocks of a parent with the same prompt, all of it but the last token; ``None`` if some are gone."""
         num_tokens = len(request.new.token_ids) - 1
         end = num_blocks_for(num_tokens, self.block_size)
+        if (parent.new.token_ids, parent.new.salt) != (request.new.token_ids, request.new.salt):
+            return None  # the id is somebody else's by now
         if request.generated or parent.num_computed < num_tokens:
             return None
         for index, window in self._windows:

@@ -25,6 +25,8 @@ class PlanDraft:
     """
 
     def __init__(self, max_step_tokens: int, max_prompt_tokens: int, num_answers: int) -> None:
+        self.max_step_tokens = max_step_tokens
+        self.max_prompt_tokens = max_prompt_tokens
         self.budget = max_step_tokens
         left = max_step_tokens - num_answers
         self.prompt_budget = min(left, max_prompt_tokens) if num_answers else left
@@ -34,6 +36,25 @@ class PlanDraft:
         self.lookups: list[PrefixLookup] = []
         self.decisions: list[Decision] = []
         self.has_preempted = False
+
+    def why_full(self) -> str:
+        """Why no prompt can be read in this step any more, or an empty string."""
+        if self.prompt_budget > 0:
+            return ""
+        if self.budget > 0:
+            return f"step budget of {self.max_prompt_tokens:,} prompt tokens beside answers"
+        return f"step budget of {self.max_step_tokens:,} tokens"
+
+    def admit(self, request: ScheduledRequest, lookup: PrefixLookup) -> None:
+        """Introduce a request to the executor."""
+        self.new.append(request.new)
+        self.lookups.append(lookup)
+        self.decide(request, Action.ADMITTED, "room", "there are blocks for all its tokens")
+
+    def resume(self, request: ScheduledRequest, lookup: PrefixLookup) -> None:
+        """Start a preempted request anew."""
+        self.lookups.append(lookup)
+        self.decide(request, Action.ADMITTED, "resumed", "resumed: there are blocks again for all its tokens")
 
     def add_rows(
         self,

@@ -25,7 +25,9 @@ class ExecutorNews:
         self._preempted.append(request_id)
 
     def release(self, request_id: str) -> None:
-        """A request has ended; news only if the executor knows it."""
+        """A request has ended; news only if the executor knows it, and then the only one about it."""
+        if request_id in self._preempted:
+            self._preempted.remove(request_id)
         if request_id in self._known:
             self._known.remove(request_id)
             self._released.append(request_id)

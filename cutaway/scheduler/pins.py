@@ -38,6 +38,8 @@ class Pins:
         """
         self.release(pin_id)
         found = self._cache.find_whole(request)
+        if not found.num_tokens:
+            return 0
         for index, pool in enumerate(self._cache.pools):
             if self.num_blocks(index) + len(found.blocks[index]) > MAX_PINNED_SHARE * pool.num_blocks:
                 return 0

@@ -148,9 +148,9 @@ class Decision:
 class Miss(StrEnum):
     """Why no more of a prompt was found in the cache."""
 
-    NONE = "all but the last token was found"
+    NONE = "every full block was found"
     OFF = "the prefix cache is off"
-    SHORT = "shorter than a block"
+    SHORT = "no full block before the last token"
     UNKNOWN = "no such chain"
     DIFFERENT = "first differing token"
     EVICTED = "evicted"

@@ -76,9 +76,8 @@ class WaitingQueue:
 
     def promote(self, now: float) -> None:
         """Move requests that have waited too long to the front, the oldest first."""
-        overdue = [
-            request for request in self._queue if not request.overdue and now - request.arrived_s > self.patience_s
-        ]
+        latest_s = now - self.patience_s
+        overdue = [request for request in self._queue if not request.overdue and request.waiting_since_s < latest_s]
         for request in overdue:
             request.overdue = True
         if overdue:

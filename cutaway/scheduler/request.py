@@ -39,7 +39,6 @@ class ScheduledRequest:
     """Mutable record of one request. Owned by the scheduler alone."""
 
     __slots__ = (
-        "arrived_s",
         "digests",
         "finished",
         "generated",
@@ -59,9 +58,10 @@ class ScheduledRequest:
         "room_end",
         "tables",
         "told",
+        "waiting_since_s",
     )
 
-    def __init__(self, new: NewRequest, root: bytes, num_groups: int, order: int, arrived_s: float) -> None:
+    def __init__(self, new: NewRequest, root: bytes, num_groups: int, order: int, now: float) -> None:
         self.new = new
         self.request_id = new.request_id
         self.generated: list[int] = []
@@ -77,7 +77,7 @@ class ScheduledRequest:
         self.digests = [root]  # of no block, of the first block, of the second, ...
         self.num_published = 0  # blocks that others can find, or that were found
         self.order = order  # of arrival
-        self.arrived_s = arrived_s
+        self.waiting_since_s = now
         self.overdue = False
         self.finished = False
         self.preempted = False  # waits, or waits for its rows in flight, to start anew

@@ -47,6 +47,7 @@ class Scheduler:
         self._news = ExecutorNews()
         self._in_flight: dict[int, StepPlan] = {}
         self._next_plan_id = 0
+        self._now = 0.0
         self._next_order = 0
 
     @property
@@ -63,15 +64,14 @@ class Scheduler:
         """Queue a request; one that can never run is rejected at once, with its one terminal outcome."""
         assert new.token_ids, "a request has at least one token"
         assert new.max_tokens >= 1, "a request generates at least one token"
-        assert new.request_id not in self._live, "a request id is used once at a time"
-        assert new.request_id not in self._landing, "a request id is used once at a time"
+        assert not (new.request_id in self._live or new.request_id in self._landing), "a request id is in use"
         request = self._request(new, now)
         cause = self.cache.why_never(longest_length(new)) or self._queue.why_full()
         if cause is not None:
             return [_finished(request, FinishReason.REJECTED, cause)]
+        parent = self._live.get(new.fork_of or "")
         self._live[new.request_id] = request
-        parent = self._live.get(new.fork_of) if new.fork_of is not None else None
-        if parent is not None and parent.num_computed < len(parent.new.token_ids):
+        if parent is not None and not parent.generated:
             self._queue.put_beside(request, parent.request_id)
         else:
             self._queue.put(request)
@@ -93,6 +93,7 @@ class Scheduler:
 
     def plan(self, now: float = 0.0) -> StepPlan | None:
         """Plan the next step; ``None`` when there is nothing to compute now."""
+        self._now = now
         self._pins.expire(now)
         self._queue.promote(now)
         work = [request.num_work for request in self._running]
@@ -154,15 +155,17 @@ class Scheduler:
                 count = min(most, room)
                 draft.add_rows(request, count, rows, *self.cache.extend(request, count))
             else:
-                draft.decide(request, Action.WAITING, "no blocks", "no block is free before others have landed")
+                draft.decide(request, Action.WAITING, "no blocks", "no block is free; requests before it have them")
 
     def _make_room(self, request: ScheduledRequest, draft: PlanDraft) -> int:
         """Rows that a running request has blocks for; requests behind it are preempted until there is one."""
         while not (room := self.cache.room(request)):
             victim = self._running[-1]
+            if self._landing:
+                return 0  # blocks come back by themselves
             if victim is not request:
                 self._preempt(victim, request, draft)
-            elif self._landing or request.num_in_flight or len(self._running) > 1 or not self._pins.release_oldest():
+            elif request.num_in_flight or len(self._running) > 1 or not self._pins.release_oldest():
                 return 0
         return room
 
@@ -171,15 +174,14 @@ class Scheduler:
         victim.preempted = True
         draft.has_preempted = True
         draft.decide(victim, Action.PREEMPTED, "no blocks", f"{by.request_id}, before it in rank, needed a block")
-        if victim.num_in_flight:
-            self._landing[victim.request_id] = victim
-        else:
-            self._start_anew(victim)
+        self._landing[victim.request_id] = victim
+        self._settle(victim)
 
     def _start_anew(self, request: ScheduledRequest) -> None:
         """Free a preempted request's blocks and let it wait at its place."""
         self.cache.give_back(request)
         request.preempted = False
+        request.waiting_since_s = self._now
         self._news.preempt(request.request_id)
         self._queue.put(request)
         self._queue.let_forks_queue(request.request_id)
@@ -205,13 +207,12 @@ class Scheduler:
         """Kind and reason why nobody can be admitted now, or two empty strings."""
         if len(self._running) >= self.limits.max_running:
             return "running limit", f"running limit of {self.limits.max_running:,} requests"
-        if draft.prompt_budget <= 0:
-            return "step budget", f"step budget of {self.limits.max_step_tokens:,} tokens"
-        return "", ""
+        reason = draft.why_full()
+        return ("step budget", reason) if reason else ("", "")
 
     def _find(self, request: ScheduledRequest) -> Found:
         """What a request can share: its parent's blocks, if it is a fork, or what the prefix cache has."""
-        parent = None if request.new.fork_of is None else self._live.get(request.new.fork_of)
+        parent = self._live.get(request.new.fork_of or "")
         found = None if parent is None or parent.preempted else self.cache.find_fork(request, parent)
         return found or self.cache.find(request)
 
@@ -220,17 +221,17 @@ class Scheduler:
         if found.lookup.fork_of is not None:
             self._live[found.lookup.fork_of].room_end = 0  # it may have to copy the block that it writes next
         insort(self._running, request, key=lambda running: running.rank)
-        draft.lookups.append(found.lookup)
         if self._news.introduce(request.request_id):
             request.num_cached = found.num_tokens
-            draft.new.append(request.new)
-            draft.decide(request, Action.ADMITTED, "room", "there are blocks for all its tokens")
+            draft.admit(request, found.lookup)
         else:
-            draft.decide(request, Action.ADMITTED, "resumed", "resumed: there are blocks again for all its tokens")
+            draft.resume(request, found.lookup)
         work = request.num_work
         count = min(work, draft.prompt_budget, self.cache.room(request))
         _, copies = self.cache.extend(request, count)
         draft.add_rows(request, count, work, self.cache.whole_tables(request), copies)
+        if work == 1:
+            draft.prompt_budget -= count  # no row was kept for it, as for those that run
 
     def _take_in(self, request: ScheduledRequest, choice: TokenChoice, outcomes: list[Outcome]) -> None:
         """A request has a token more."""

@@ -82,6 +82,8 @@ class Drive:
         if plan is None:
             return False
         assert plan.num_tokens + plan.budget_left == self.limits.max_step_tokens
+        assert plan.budget_left >= 0
+        assert not set(plan.released) & set(plan.preempted)
         assert max(Counter(rows.request_id for rows in plan.rows).values(), default=1) == 1
         self.plans.append(plan)
         self.in_flight.append(self.runner.execute(plan))
@@ -493,3 +495,42 @@ def test_ten_thousand_requests_leave_nothing_behind() -> None:
     assert drive.scheduler.cache.num_free_blocks == 40
     assert drive.scheduler.num_running == drive.scheduler.num_waiting == 0
     assert drive.runner.num_requests <= 12  # told with the next plan
+
+
+def test_short_prompts_do_not_exceed_the_budget_of_a_step() -> None:
+    drive = Drive(make_limits(max_step_tokens=8, max_running=4))
+    for name, num_prompt in (("a", 1), ("b", 1), ("c", 1), ("d", 20)):
+        drive.add(make_request(name, num_prompt))
+    drive.run()
+    assert drive.plans[0].num_tokens == 8
+
+
+def test_a_fork_of_a_request_with_another_prompt_shares_nothing() -> None:
+    for other in ({"token_ids": BASE[5:15]}, {"salt": "other"}):
+        drive = Drive(make_limits(max_step_tokens=64))
+        drive.add(ask("parent", BASE[:10], max_tokens=8))
+        fork = ask("fork", BASE[:10], max_tokens=8, fork_of="parent")
+        fork = replace(fork, **other)  # type: ignore[arg-type]
+        drive.add(fork)
+        drive.run()
+        assert drive.generated["fork"] == expected_tokens(fork, VOCAB_SIZE)
+        assert lookups(drive)["fork"].fork_of is None
+
+
+def test_a_fork_of_itself_or_of_nobody_runs_like_any_other() -> None:
+    for parent in ("fork", "nobody"):
+        drive = Drive(make_limits(max_step_tokens=64))
+        assert run_one(drive, ask("fork", BASE, fork_of=parent)).num_cached == 0
+
+
+def test_patience_is_about_waiting_and_not_about_age() -> None:
+    drive = Drive(make_limits(num_blocks=8, max_step_tokens=64, patience_s=30.0))
+    drive.add(ask("old", tuple(range(10)), max_tokens=16, priority=5))
+    for _ in range(3):
+        drive.now += 20  # it runs all the time
+        drive.plan()
+        drive.commit()
+    drive.add(ask("urgent", tuple(range(50, 60)), max_tokens=16, priority=-1))
+    drive.run()
+    assert actions(drive, Action.PREEMPTED) == ["old"]
+    assert list(drive.finished) == ["urgent", "old"]
