@@ -64,7 +64,8 @@ class Scheduler:
         """Queue a request; one that can never run is rejected at once, with its one terminal outcome."""
         assert new.token_ids, "a request has at least one token"
         assert new.max_tokens >= 1, "a request generates at least one token"
-        assert not (new.request_id in self._live or new.request_id in self._landing), "a request id is in use"
+        assert new.request_id not in self._live, "a request id is in use"
+        assert new.request_id not in self._landing, "a request id is in use"
         request = self._request(new, now)
         cause = self.cache.why_never(longest_length(new)) or self._queue.why_full()
         if cause is not None:
@@ -79,8 +80,7 @@ class Scheduler:
 
     def finish(self, request_id: str, reason: FinishReason, cause: str) -> list[Outcome]:
         """End a request from outside: the client left, or its text reached a stop string. Unknown ids end nothing."""
-        request = self._live.get(request_id)
-        return [] if request is None else [self._end(request, reason, cause)]
+        return [self._end(self._live[request_id], reason, cause)] if request_id in self._live else []
 
     def pin(self, pin_id: str, token_ids: tuple[int, ...], salt: str, until_s: float) -> int:
         """Keep what the cache has of a prefix until then; returns the number of tokens kept, 0 for none or too many."""
