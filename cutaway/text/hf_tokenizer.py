@@ -16,6 +16,11 @@ from cutaway.text.escape import MARK, Escaper, unescape, unescaped_spans
 from cutaway.text.tokenizer import Encoding
 from cutaway.text.vocabulary import Vocabulary, contained, spell_out
 
+_NO_END = (
+    "the model's files name no token that ends an answer; it goes on to a stop string, to max_tokens, or until the "
+    "context is full"
+)
+
 
 class HFTokenizer:
     """The tokenizer of one model; see the ``Tokenizer`` protocol.
@@ -31,7 +36,7 @@ class HFTokenizer:
         self.bos_id = vocabulary.bos_id
         self.end_ids = vocabulary.end_ids
         self.adds_space = vocabulary.adds_space
-        self.notices = vocabulary.notices
+        self.notices = vocabulary.notices if vocabulary.end_ids else (*vocabulary.notices, _NO_END)
         spellings = [vocabulary.pieces[token_id] for token_id in sorted(vocabulary.special_ids)]
         for spelling in spellings:
             if len(spelling) < 2 or not set(MARK).isdisjoint(spelling):

@@ -65,7 +65,10 @@ def render(job: dict[str, Any]) -> str:
     def strftime_now(date_format: str) -> str:
         if len(date_format) > MAX_FORMAT_CHARS:
             raise ValueError(f"a date format of {len(date_format):,} characters is longer than {MAX_FORMAT_CHARS}")
-        return now.strftime(date_format)
+        date = now.strftime(date_format)
+        if date_format and not date:
+            raise ValueError(f"the date format {date_format!r} gives nothing")
+        return date
 
     environment = minijinja.Environment(
         fuel=job["fuel"],

@@ -201,6 +201,7 @@ def _list_pieces(files: TokenizerFolder, backend: Backend) -> tuple[Sequence[str
 
 def _find_bos(files: TokenizerFolder, backend: Backend) -> tuple[int | None, bool]:
     """The id of BOS, and whether texts begin with it: by name, or else by what the file adds to an empty text."""
+    _check_additions(files, files.tree.get("post_processor"))
     with contained(CorruptFile(f"{files.path}: what is added to a text is malformed", hint=FETCH_AGAIN)):
         added = backend.encode("", add_special_tokens=True).ids
     named = special_token(files, "bos_token")
@@ -210,6 +211,25 @@ def _find_bos(files: TokenizerFolder, backend: Backend) -> tuple[int | None, boo
     wanted = files.config.get("add_bos_token")
     adds_bos = wanted if isinstance(wanted, bool) else bool(added) and added[0] == bos_id
     return bos_id, adds_bos and bos_id is not None
+
+
+def _check_additions(files: TokenizerFolder, processor: object) -> None:
+    """Refuse a template of added tokens that names an unknown one, which the library would answer with a panic."""
+    if not isinstance(processor, Mapping):
+        return
+    inner = processor.get("processors")
+    for part in inner if isinstance(inner, list) else []:
+        _check_additions(files, part)
+    known = processor.get("special_tokens")
+    templates = [processor.get(name) for name in ("single", "pair")]
+    pieces = [piece for template in templates if isinstance(template, list) for piece in template]
+    added = [piece.get("SpecialToken") for piece in pieces if isinstance(piece, Mapping)]
+    for name in (token.get("id") for token in added if isinstance(token, Mapping)):
+        if not isinstance(known, Mapping) or name not in known:
+            raise CorruptFile(
+                f"{files.path}: what is added to a text is malformed: {name!r} is none of its special_tokens",
+                hint=FETCH_AGAIN,
+            )
 
 
 def _find_ends(files: TokenizerFolder, backend: Backend, num_pieces: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -49,4 +50,36 @@ def test_the_peak_at_load_is_close_to_the_size_afterwards(tmp_path: Path, num_ro
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, check=True)
     resident, peak, expected = map(int, done.stdout.split())
     assert resident >= 0.9 * expected, "the measurement missed the loaded tensors"
+    assert peak <= MAX_PEAK_RATIO * resident, f"{peak:,} KiB at the peak, {resident:,} KiB afterwards"
+
+
+# The whole way of a command: weights, layers, cache, scheduler.
+ENGINE = """
+import sys
+from pathlib import Path
+from cutaway.engine.load import load_core
+from cutaway.engine.options import EngineOptions
+from cutaway.text.load import load_text
+from cutaway.weights.checkpoint import open_checkpoint
+
+def status(key):
+    for line in open("/proc/self/status"):
+        if line.startswith(key):
+            return int(line.split()[1])
+
+checkpoint = open_checkpoint(Path(sys.argv[1]))
+tokenizer, _ = load_text(checkpoint)
+before = status("VmRSS")
+core = load_core(checkpoint, "model", tokenizer, EngineOptions(dtype="bfloat16"))
+print(status("VmRSS") - before, status("VmHWM") - before, checkpoint.num_weights * 2 // 1024)
+"""
+
+
+def test_the_peak_of_loading_a_real_quantized_model_is_close_to_the_size_afterwards(
+    real_model: Callable[[str], Path],
+) -> None:
+    command = [sys.executable, "-c", ENGINE, str(real_model("smollm2-135m-instruct"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    resident, peak, expected = map(int, done.stdout.split())
+    assert resident >= 0.9 * expected, "the measurement missed the weights"
     assert peak <= MAX_PEAK_RATIO * resident, f"{peak:,} KiB at the peak, {resident:,} KiB afterwards"

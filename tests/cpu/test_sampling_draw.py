@@ -22,6 +22,9 @@ DRAWN = [
     {"temperature": 0.6, "top_k": 8},
     {"top_p": 0.85},
     {"min_p": 0.15},
+    {"repetition_penalty": 1.4},
+    {"presence_penalty": 0.7},
+    {"frequency_penalty": 1.1},
     {"temperature": 1.2, "min_p": 0.05, "top_k": 12, "top_p": 0.9, "repetition_penalty": 1.4, "presence_penalty": 0.3},
 ]
 

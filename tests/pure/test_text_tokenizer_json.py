@@ -142,6 +142,15 @@ def test_end_tokens_come_from_generation_config_then_config_then_names(folder, g
     assert all(map(tokenizer.is_special, tokenizer.end_ids))
 
 
+def test_a_vocabulary_without_an_end_token_says_so(folder):
+    tree = tokenizer_tree()
+    tree["added_tokens"] = []
+    tokenizer = build(folder, tree)
+    assert tokenizer.end_ids == ()
+    assert "no token that ends an answer" in tokenizer.notices[-1]
+    assert not build(folder).notices
+
+
 def test_ids_without_a_row_in_the_model_are_never_given(folder):
     num_rows = token_id("<tool>")
     tokenizer = build(folder, model={"vocab_size": num_rows})
@@ -224,6 +233,14 @@ def test_metaspace_is_sentence_piece_too(folder, scheme, adds):
 # Broken and hostile files -------------------------------------------------------------------------------------
 
 
+UNKNOWN_ADDITION = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "zz", "type_id": 0}}],
+    "pair": [],
+    "special_tokens": {},
+}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "complaint"),
     [
@@ -249,6 +266,8 @@ def test_metaspace_is_sentence_piece_too(folder, scheme, adds):
         (("pre_tokenizer",), {"type": "Whitespace"}, None),
         (("version",), "9.9", "not a tokenizer"),
         (("post_processor",), {"type": "TemplateProcessing"}, "not a tokenizer"),
+        (("post_processor",), UNKNOWN_ADDITION, "'zz' is none of its special_tokens"),
+        (("post_processor",), {"type": "Sequence", "processors": [UNKNOWN_ADDITION]}, "'zz' is none of its special"),
     ],
 )
 def test_a_broken_file_is_refused(folder, path, value, complaint):
