@@ -114,12 +114,12 @@ def read_memory(root: Path = ROOT) -> Memory:
 
 def available_memory_bytes() -> int:
     """Memory that can be had now without swapping, inside the limits of the container and of this process."""
-    room = _address_room()
+    room = address_room_bytes()
     available = read_memory().available_bytes
     return available if room is None else min(available, room)
 
 
-def _address_room() -> int | None:
+def address_room_bytes() -> int | None:
     """Bytes of address space that this process may still take (``ulimit -v``); ``None`` without a limit."""
     if sys.platform != "linux":
         return None

@@ -15,8 +15,8 @@ import click
 
 from cutaway import __version__
 from cutaway.cli.facts import HeaderFacts, inspect_model, read_facts
-from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.output import show
+from cutaway.cli.torch_import import importing_torch
 from cutaway.config import DEFAULT_MODEL, Settings, load_settings
 from cutaway.errors import CutawayError, ModelError
 from cutaway.hub.catalog import BUILT_IN
@@ -174,11 +174,8 @@ def measure_read_bandwidth(num_threads: int, num_bytes: int) -> float:
 
 def _torch(cpu: Cpu) -> Torch:
     # Not by way of the engine, so that a doctor can still be asked when something in there is broken.
-    try:
-        with interrupts_held():
-            import torch
-    except (ImportError, OSError) as error:
-        raise CutawayError(f"torch cannot be imported: {error}", hint="install Cutaway again") from None
+    with importing_torch():
+        import torch
     return Torch(
         version=torch.__version__,
         libraries=parse_libraries(torch.__config__.show()),

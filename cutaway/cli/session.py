@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
+from cutaway.cli.torch_import import importing_torch
 from cutaway.engine.client import EngineClient
 from cutaway.engine.options import EngineOptions
-from cutaway.errors import CutawayError
 from cutaway.text.load import load_text
 from cutaway.weights.checkpoint import open_checkpoint
 
@@ -41,15 +41,8 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     checkpoint = open_checkpoint(files.path)
     tokenizer, template = load_text(checkpoint)
     # Imported here, after everything that can fail without it: torch takes longer to import than a model to load.
-    try:
-        with interrupts_held():
-            from cutaway.engine.load import load_core
-    except (ImportError, OSError) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise CutawayError(
-            f"torch, which does the arithmetic, cannot be loaded: {reason}",
-            hint="there may be too little memory for it, or its installation may be damaged",
-        ) from None
+    with importing_torch():
+        from cutaway.engine.load import load_core
     from cutaway.engine.local import LocalEngine
     from cutaway.engine.prepare import Preparer
 

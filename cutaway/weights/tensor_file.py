@@ -5,6 +5,7 @@ library only. Invariant of a ``TensorFile``: names are unique, no tensor is empt
 touching another one's bytes.
 """
 
+import errno
 import mmap
 import os
 import stat
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutaway.errors import CorruptFile, ModelError, UnknownModel
+from cutaway.errors import CorruptFile, ModelError, OutOfMemory, UnknownModel
+from cutaway.machine import available_memory_bytes
 
 FETCH_AGAIN = "the file is damaged or was cut while it was fetched; fetch it again"
 
@@ -60,6 +62,7 @@ def map_file(path: Path) -> mmap.mmap:
         UnknownModel: there is no such file.
         ModelError: it cannot be read, or is not a regular file.
         CorruptFile: it is empty.
+        OutOfMemory: this process may not have as many addresses.
     """
     try:
         # Non-blocking, because opening a pipe would wait for its other end.
@@ -76,6 +79,8 @@ def map_file(path: Path) -> mmap.mmap:
             raise CorruptFile(f"{path}: the file is empty (0 bytes)", hint=FETCH_AGAIN)
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise OutOfMemory(f"opening {path.name}", status.st_size, available_memory_bytes()) from None
         raise unreadable(path, error) from None
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -288,14 +289,18 @@ def test_a_model_file_that_was_cut_is_refused_with_the_place(
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("num_megabytes", [500, 700, 900])
+@pytest.mark.parametrize("num_megabytes", [300, 450, 600, 650, 700, 800, 900])
 def test_too_little_memory_is_said_so(cutaway_command: CutawayCommand, smollm: str, num_megabytes: int) -> None:
     limited = ["prlimit", f"--as={num_megabytes}000000", *cutaway_command.program, "ask", "-m", smollm, TOMATO]
     done = subprocess.run(limited, capture_output=True, text=True, env=cutaway_command.environment(None), timeout=120)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert "memory" in done.stderr
+    numbers = re.search(r"needs ([\d,]+) MB of memory, but ([\d,]+) MB are available", done.stderr)
+    assert numbers, done.stderr
+    needed, available = (int(number.replace(",", "")) for number in numbers.groups())
+    assert available < needed
+    assert len(done.stderr.splitlines()) <= 2, done.stderr
 
 
 def test_ctrl_c_ends_an_answer_at_once_and_quietly(cutaway_command: CutawayCommand, smollm: str) -> None:

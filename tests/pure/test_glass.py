@@ -13,7 +13,7 @@ from cutaway.glass.ledger import time_ledger, timings
 from cutaway.glass.receipt import ClientFacts, Receipt
 from cutaway.glass.stages import mark_template, tell_stages
 from cutaway.glass.words import LANGUAGES, load_words
-from cutaway.types import FinishReason, GenerationRequest
+from cutaway.types import Draw, FinishReason, GenerationRequest
 
 
 def receipt_of(request: GenerationRequest, abort_after: int | None = None) -> Receipt:
@@ -103,6 +103,22 @@ def test_a_receipt_is_told_in_13_stages(receipt: Receipt, language: str) -> None
     assert len(decode.rows) == len(receipt.tokens)
     tokens = stages[3].tables[0]
     assert [row[1] for row in tokens.rows] == [str(token_id) for token_id in receipt.prompt.token_ids]
+
+
+def test_what_the_template_added_is_marked_and_nothing_else(receipt: Receipt) -> None:
+    text = "<|user|>tomato<|end|>"
+    prompt = replace(receipt.prompt, kind="chat", text=text, segments=((0, 8, None), (8, 14, 0), (14, 21, None)))
+    assert mark_template(prompt) == "⟦<|user|>⟧tomato⟦<|end|>⟧"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_dice_of_the_first_token_are_shown_as_they_fell(receipt: Receipt, language: str) -> None:
+    first = receipt.tokens[0]
+    drawn = replace(first.choice, draw=Draw(uniform=0.25, low=0.125, high=0.5, probability=0.375))
+    seen = replace(receipt, tokens=(replace(first, choice=drawn), *receipt.tokens[1:]))
+    sample = tell_stages(seen, load_words(language))[9]
+    shown = " ".join(text for _, text in sample.lines)
+    assert all(number in shown for number in ("0.250000", "[0.125000, 0.500000)", "37.50%"))
 
 
 @pytest.mark.parametrize("abort_after", [1, 3])
