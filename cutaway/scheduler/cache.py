@@ -16,19 +16,21 @@ from cutaway.scheduler.request import ScheduledRequest, num_blocks_for
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Blocks to share before the first row is computed.
+    """Blocks to start with before the first row is computed.
 
     Attributes:
         num_tokens: positions that they hold and that need not be computed.
         firsts: for each group, the table entry where ``blocks`` begin.
         blocks: for each group, what to share.
-        lookup: the same for the glass.
+        copied: for each group, a block to copy, because the request will write into the rest of it; or nothing.
+        fork_of: the request whose blocks they are, if it is one's.
     """
 
     num_tokens: int
     firsts: tuple[int, ...]
     blocks: tuple[list[int], ...]
-    lookup: PrefixLookup
+    copied: tuple[int, ...] = ()
+    fork_of: str | None = None
 
 
 class Holder(Protocol):
@@ -87,21 +89,29 @@ class BlockCache:
 
     def find_fork(self, request: ScheduledRequest, parent: ScheduledRequest) -> Found | None:
         """The blocks of a parent with the same prompt, all of it but the last token; ``None`` if some are gone."""
-        num_tokens = len(request.new.token_ids) - 1
-        end = num_blocks_for(num_tokens, self.block_size)
         if (parent.new.token_ids, parent.new.salt) != (request.new.token_ids, request.new.salt):
             return None  # the id is somebody else's by now
+        num_tokens = len(request.new.token_ids) - 1
         if request.generated or parent.num_computed < num_tokens:
             return None
         for index, window in self._windows:
             if parent.tables[index].num_dropped > self._first_needed(num_tokens, window):
                 return None
+        num_whole, rest = divmod(num_tokens, self.block_size)
         return Found(
             num_tokens,
             tuple(table.num_dropped for table in parent.tables),
-            tuple(table.blocks[table.num_dropped : end] for table in parent.tables),
-            PrefixLookup(request.request_id, num_tokens, Miss.NONE, fork_of=parent.request_id),
+            tuple(table.blocks[table.num_dropped : num_whole] for table in parent.tables),
+            tuple(table.blocks[num_whole] for table in parent.tables) if rest else (),
+            parent.request_id,
         )
+
+    def explain(self, request: ScheduledRequest, found: Found) -> PrefixLookup:
+        """What was found and why not more; to be asked before the request starts."""
+        if found.fork_of is not None:
+            return PrefixLookup(request.request_id, found.num_tokens, Miss.NONE, fork_of=found.fork_of)
+        miss, at = self._why_no_more(request, found.num_tokens // self.block_size)
+        return PrefixLookup(request.request_id, found.num_tokens, miss, at)
 
     def why_wait(self, request: ScheduledRequest, found: Found) -> str | None:
         """Why a request cannot start with what was found, or ``None`` when there is room for all its known tokens."""
@@ -113,49 +123,38 @@ class BlockCache:
                 return f"no blocks: {max(needed, 1):,} needed, {free:,} free"
         return None
 
-    def start(self, request: ScheduledRequest, found: Found) -> None:
-        """Share what was found."""
+    def start(self, request: ScheduledRequest, found: Found) -> list[BlockCopy]:
+        """Share what was found; what is to be copied before the step writes."""
         for table, pool, first, blocks in zip(request.tables, self.pools, found.firsts, found.blocks, strict=True):
             for block in blocks:
                 pool.share(block)
             table.num_dropped = first
             table.blocks = [0] * first + blocks
+        copies = [BlockCopy(group, source, self.pools[group].alloc()) for group, source in enumerate(found.copied)]
+        for copy in copies:
+            request.tables[copy.group].blocks.append(copy.target)
         request.num_computed = request.next_start = found.num_tokens
         request.num_published = found.num_tokens // self.block_size
+        return copies
 
     def room(self, request: ScheduledRequest) -> int:
         """How many rows the request could compute now with the blocks it has and the free ones."""
-        size, start = self.block_size, request.next_start
-        rows = self.limits.max_step_tokens
-        for table, pool in zip(request.tables, self.pools, strict=True):
-            num_free = pool.num_free
-            if self._is_to_be_copied(table.blocks, pool, start):
-                if not num_free:
-                    return 0
-                num_free -= 1
-            rows = min(rows, (len(table.blocks) + num_free) * size - start)
-        return rows
+        num_blocks = min(
+            len(table.blocks) + pool.num_free for table, pool in zip(request.tables, self.pools, strict=True)
+        )
+        return num_blocks * self.block_size - request.next_start
 
-    def extend(self, request: ScheduledRequest, count: int) -> tuple[tuple[TableChange, ...], list[BlockCopy]]:
-        """Make room for ``count`` rows; a block that others count on, too, is copied before it is written."""
-        start = request.next_start
-        end = num_blocks_for(start + count, self.block_size)
+    def extend(self, request: ScheduledRequest, count: int) -> tuple[TableChange, ...]:
+        """Make room for ``count`` rows."""
+        end = num_blocks_for(request.next_start + count, self.block_size)
         changes: list[TableChange] = []
-        copies: list[BlockCopy] = []
-        for index, (table, pool) in enumerate(zip(request.tables, self.pools, strict=True)):
-            blocks, first = table.blocks, len(table.blocks)
-            if self._is_to_be_copied(blocks, pool, start):
-                first = start // self.block_size
-                source = blocks[first]
-                copies.append(BlockCopy(index, source, pool.alloc()))
-                blocks[first] = copies[-1].target
-                pool.free([source])
-            while len(blocks) < end:
-                blocks.append(pool.alloc())
-            if first < len(blocks):
-                changes.append(TableChange(index, first, tuple(blocks[first:])))
+        for group, (table, pool) in enumerate(zip(request.tables, self.pools, strict=True)):
+            new = tuple(pool.alloc() for _ in range(end - len(table.blocks)))
+            if new:
+                changes.append(TableChange(group, len(table.blocks), new))
+                table.blocks.extend(new)
         request.room_end = end * self.block_size
-        return tuple(changes), copies
+        return tuple(changes)
 
     def whole_tables(self, request: ScheduledRequest) -> tuple[TableChange, ...]:
         """The tables of a request as the executor first sees them."""
@@ -194,18 +193,19 @@ class BlockCache:
             assert all(len(table.blocks) == length for table in request.tables)
 
     def _find(self, request: ScheduledRequest, most: int) -> Found:
-        if not self.limits.prefix_cache:
-            return self._found(request, 0, Miss.OFF)
-        if not most:
-            return self._found(request, 0, Miss.SHORT)
-        num_full = self._num_leading(request, most)
-        num_blocks = self._shorten_to_windows(request, num_full)
-        if num_blocks == most:
-            return self._found(request, num_blocks, Miss.NONE)
-        if num_blocks < num_full and self._full:
-            return self._found(request, num_blocks, Miss.WINDOW_GONE)
-        miss, at = self._explain(request, num_blocks)
-        return self._found(request, num_blocks, miss, at)
+        num_blocks = 0
+        if self.limits.prefix_cache:
+            num_blocks = self._shorten_to_windows(request, self._num_leading(request, most))
+        num_tokens = num_blocks * self.block_size
+        firsts = [0] * len(self.pools)
+        for group, window in self._windows:
+            firsts[group] = self._first_needed(num_tokens, window)
+        blocks: list[list[int]] = []
+        for group, first in enumerate(firsts):
+            held = [self._block(request, group, index) for index in range(first, num_blocks)]
+            blocks.append([block for block in held if block is not None])
+            assert len(blocks[-1]) == len(held)
+        return Found(num_tokens, tuple(firsts), tuple(blocks))
 
     def _most_held(self, group: GroupLimits, length: int) -> int:
         """Blocks that a request of ``length`` positions holds at once at least, if it computes a block at a time."""
@@ -215,12 +215,6 @@ class BlockCache:
     def _first_needed(self, num_computed: int, window: int) -> int:
         """The first table entry that the position ``num_computed`` or a later one sees."""
         return max(0, num_computed - window + 1) // self.block_size
-
-    def _is_to_be_copied(self, blocks: list[int], pool: BlockPool, start: int) -> bool:
-        index = start // self.block_size
-        if index >= len(blocks):
-            return False
-        return pool.num_references(blocks[index]) > 1 or blocks[index] in pool.index
 
     def _block(self, request: ScheduledRequest, group: int, index: int) -> int | None:
         """The published block that holds entry ``index`` of the request's table."""
@@ -250,21 +244,15 @@ class BlockCache:
                     num_blocks = missing
         return num_blocks
 
-    def _found(self, request: ScheduledRequest, num_blocks: int, miss: Miss, at: int | None = None) -> Found:
-        num_tokens = num_blocks * self.block_size
-        firsts = [0] * len(self.pools)
-        for group, window in self._windows:
-            firsts[group] = self._first_needed(num_tokens, window)
-        blocks: list[list[int]] = []
-        for group, first in enumerate(firsts):
-            held = [self._block(request, group, index) for index in range(first, num_blocks)]
-            blocks.append([block for block in held if block is not None])
-            assert len(blocks[-1]) == len(held)
-        lookup = PrefixLookup(request.request_id, num_tokens, miss, at)
-        return Found(num_tokens, tuple(firsts), tuple(blocks), lookup)
-
-    def _explain(self, request: ScheduledRequest, num_found: int) -> tuple[Miss, int | None]:
+    def _why_no_more(self, request: ScheduledRequest, num_found: int) -> tuple[Miss, int | None]:
         """Why the block after the first ``num_found`` ones was not found, and where its tokens begin to differ."""
+        most = (request.num_known - 1) // self.block_size
+        if not self.limits.prefix_cache:
+            return Miss.OFF, None
+        if num_found == most:
+            return Miss.NONE if most else Miss.SHORT, None
+        if self._full and num_found < self._num_leading(request, most):
+            return Miss.WINDOW_GONE, None
         index = self.pools[self._full[0] if self._full else 0].index
         if index.was_evicted(request.digest(num_found + 1, self.block_size)):
             return Miss.EVICTED, None

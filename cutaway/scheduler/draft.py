@@ -36,6 +36,7 @@ class PlanDraft:
         self.lookups: list[PrefixLookup] = []
         self.decisions: list[Decision] = []
         self.has_preempted = False
+        self._told: list[ScheduledRequest] = []
 
     def why_full(self) -> str:
         """Why no prompt can be read in this step any more, or an empty string."""
@@ -83,7 +84,13 @@ class PlanDraft:
             return
         else:
             request.told = kind
+            self._told.append(request)
         self.decisions.append(Decision(request.request_id, action, kind, reason))
+
+    def take_back(self) -> None:
+        """Nothing comes of the plan: let the next one tell again what this one decided."""
+        for request in self._told:
+            request.told = ""
 
     def freeze(self, plan_id: int, released: Sequence[str], preempted: Sequence[str]) -> StepPlan:
         """The finished plan."""

@@ -72,7 +72,7 @@ class ScheduledRequest:
         self.num_pending = 0  # samples planned, result not yet committed
         self.num_cached = 0  # prompt tokens found in the cache when it was first admitted
         self.tables = [BlockTable() for _ in range(num_groups)]
-        self.room_end = 0  # positions before it lie in blocks that nobody else has
+        self.room_end = 0  # positions before it have a block
         self.landing_end = 0  # once this many are computed, there are blocks to publish or to give back
         self.digests = [root]  # of no block, of the first block, of the second, ...
         self.num_published = 0  # blocks that others can find, or that were found

@@ -102,6 +102,7 @@ class Scheduler:
         if not draft.has_preempted:  # who waits would only take what was just freed
             self._admit(draft)
         if not (draft.rows or self._news):
+            draft.take_back()
             return None
         plan = draft.freeze(self._next_plan_id, *self._news.take())
         self._in_flight[plan.plan_id] = plan
@@ -153,7 +154,7 @@ class Scheduler:
                 draft.add_rows(request, most, rows)
             elif room := self._make_room(request, draft):
                 count = min(most, room)
-                draft.add_rows(request, count, rows, *self.cache.extend(request, count))
+                draft.add_rows(request, count, rows, self.cache.extend(request, count))
             else:
                 draft.decide(request, Action.WAITING, "no blocks", "no block is free; requests before it have them")
 
@@ -217,18 +218,17 @@ class Scheduler:
         return found or self.cache.find(request)
 
     def _start(self, request: ScheduledRequest, found: Found, draft: PlanDraft) -> None:
-        self.cache.start(request, found)
-        if found.lookup.fork_of is not None:
-            self._live[found.lookup.fork_of].room_end = 0  # it may have to copy the block that it writes next
+        lookup = self.cache.explain(request, found)
+        copies = self.cache.start(request, found)
         insort(self._running, request, key=lambda running: running.rank)
         if self._news.introduce(request.request_id):
             request.num_cached = found.num_tokens
-            draft.admit(request, found.lookup)
+            draft.admit(request, lookup)
         else:
-            draft.resume(request, found.lookup)
+            draft.resume(request, lookup)
         work = request.num_work
         count = min(work, draft.prompt_budget, self.cache.room(request))
-        _, copies = self.cache.extend(request, count)
+        self.cache.extend(request, count)
         draft.add_rows(request, count, work, self.cache.whole_tables(request), copies)
         if work == 1:
             draft.prompt_budget -= count  # no row was kept for it, as for those that run
