@@ -109,13 +109,12 @@ def check_finish(receipt: Receipt) -> None:
         GenerationError: it was rejected, failed or aborted.
     """
     if receipt.finish.reason not in ENDS_WELL:
-        raise unfinished(receipt.finish.reason, receipt.finish.cause, receipt.model.name)
+        raise unfinished(receipt.finish.reason, receipt.finish.cause)
 
 
-def unfinished(reason: FinishReason, cause: str, model: str) -> GenerationError:
+def unfinished(reason: FinishReason, cause: str) -> GenerationError:
     """The error of a request that did not end well."""
-    hint = f"the weights of {model} may be damaged; fetch them again" if "not finite" in cause else ""
-    return GenerationError(f"the request {_OUTCOMES[reason]}: {cause}", hint=hint)
+    return GenerationError(f"the request {_OUTCOMES[reason]}: {cause}")
 
 
 def show_explanation(receipt: Receipt, words: Words) -> None:

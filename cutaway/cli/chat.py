@@ -108,7 +108,7 @@ class Conversation:
         if finish is None and not answer.content:
             return  # stopped before it began: there is no turn to remember
         if finish is not None and finish.reason in (FinishReason.REJECTED, FinishReason.FAILED):
-            tell(f"error: {unfinished(finish.reason, finish.cause, self.options.model)}")
+            tell(f"error: {unfinished(finish.reason, finish.cause)}")
         else:
             self.history += [replace(question, origin="history"), answer]
 

@@ -138,7 +138,7 @@ class EngineCore:
             outcome = replace(outcome, reason=FinishReason.FAILED, cause=live.failure)
         elif stop is not None and outcome.reason in (FinishReason.STOP, FinishReason.LENGTH):
             # The last token completed a stop string: that ended the answer, whatever else would have.
-            outcome = replace(outcome, reason=FinishReason.STOP, cause=_stop_cause(stop))
+            outcome = replace(outcome, reason=FinishReason.STOP, cause=_stop_cause(stop), end_id=None)
         now_ns = self.clock()
         if rest:
             self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)

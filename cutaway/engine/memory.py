@@ -61,37 +61,35 @@ def plan_cache(
         )
     if weight_bytes > available_bytes:
         raise OutOfMemory("the model", weight_bytes, available_bytes, hint="choose a smaller model")
-    left = available_bytes - weight_bytes
-    budget = options.kv_memory if options.kv_memory is not None else int(left * CACHE_SHARE)
-    if budget > left:
-        raise OutOfMemory("the model with its cache", weight_bytes + budget, available_bytes)
-    if options.kv_memory is None and options.context is not None:
-        budget = max(budget, _bytes_of(groups, _blocks(groups, options, options.context), options))
-        if budget > left:
-            needed = weight_bytes + budget
-            raise OutOfMemory(f"the model with a context of {options.context:,}", needed, available_bytes)
+    needed = _bytes_of(groups, _blocks(groups, options, options.context or 1), options)
+    budget = options.kv_memory
+    if budget is None:
+        budget = max(needed, int((available_bytes - weight_bytes) * CACHE_SHARE))
+    elif budget < needed:
+        raise InvalidValue(
+            "kv_memory",
+            f"{budget / 1e6:,.1f} MB are less than {needed / 1e6:,.1f} MB, which {options.context or 1:,} tokens take",
+            hint="give more, or a smaller --context",
+        )
+    if weight_bytes + budget > available_bytes:
+        purpose = "the model with its cache"
+        if options.context is not None and options.kv_memory is None:
+            purpose = f"the model with a context of {options.context:,}"
+        raise OutOfMemory(purpose, weight_bytes + budget, available_bytes)
     return _fill(groups, trained_context, budget, options)
 
 
 def _fill(groups: Sequence[KVGroup], trained_context: int, budget: int, options: EngineOptions) -> CachePlan:
-    """Give the groups all blocks that the budget pays for."""
-    most = options.max_running * num_blocks_for(trained_context, options.block_size) * options.block_size
-    low, high = 0, most  # the largest number of tokens is searched for by halving
-    while low < high:
+    """Give the groups all blocks that the budget pays for, which are enough for one request."""
+    low, high = 0, options.max_running * num_blocks_for(trained_context, options.block_size)
+    while low < high:  # the largest number of blocks is searched for by halving
         middle = (low + high + 1) // 2
-        if _bytes_of(groups, _blocks(groups, options, middle), options) <= budget:
+        if _bytes_of(groups, _blocks(groups, options, middle * options.block_size), options) <= budget:
             low = middle
         else:
             high = middle - 1
-    num_tokens = low - low % options.block_size
+    num_tokens = low * options.block_size
     context = min(trained_context, num_tokens) if options.context is None else options.context
-    if num_tokens < max(context, 1):
-        one = _bytes_of(groups, _blocks(groups, options, options.context or 1), options)
-        raise InvalidValue(
-            "kv_memory",
-            f"{budget / 1e6:,.1f} MB hold {num_tokens:,} tokens, but the context is {options.context or 1:,}",
-            hint=f"give at least {one / 1e6:,.1f} MB, or a smaller --context",
-        )
     num_blocks = _blocks(groups, options, num_tokens)
     limits = tuple(GroupLimits(count, group.window) for count, group in zip(num_blocks, groups, strict=True))
     one_request = _blocks(groups, options, context, num_requests=1)

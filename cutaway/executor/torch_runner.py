@@ -77,7 +77,7 @@ class TorchRunner:
             try:
                 choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates)
             except GenerationError as error:
-                failures[rows.request_id] = error.message
+                failures[rows.request_id] = str(error)
                 sequence.append_token(0)  # a plan that runs ahead may have rows for a token here
             else:
                 sequence.append_token(choice.token_id)

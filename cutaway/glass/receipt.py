@@ -140,10 +140,11 @@ class DeltaFacts:
 
 @dataclass(frozen=True, slots=True)
 class FinishFacts:
-    """The end: why, who caused it, and what was given back."""
+    """The end: why, who caused it (the end token, if one did), and what was given back."""
 
     reason: FinishReason
     cause: str
+    end_id: int | None
     num_prompt_tokens: int
     num_cached_tokens: int
     num_generated_tokens: int

@@ -137,6 +137,7 @@ class Recorder:
             finish=FinishFacts(
                 outcome.reason,
                 outcome.cause,
+                outcome.end_id,
                 outcome.num_prompt_tokens,
                 outcome.num_cached_tokens,
                 outcome.num_generated_tokens,

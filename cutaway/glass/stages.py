@@ -322,11 +322,11 @@ def _finish(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
 
 def _cause(receipt: Receipt, words: Words) -> str:
     """What ended the answer: the token that did, a limit, or what the engine said."""
-    finish, last = receipt.finish, receipt.tokens[-1].choice.token_id if receipt.tokens else None
+    finish = receipt.finish
+    if finish.end_id is not None:
+        return words.label("end_token_text", token=f"{_show(receipt, finish.end_id)} ({finish.end_id})")
     if finish.reason is FinishReason.LENGTH:
         return words.label("limit_text", count=f"{finish.num_generated_tokens:,}")
-    if last is not None and finish.cause == f"end token {last}":
-        return words.label("end_token_text", token=f"{_show(receipt, last)} ({last})")
     return finish.cause
 
 

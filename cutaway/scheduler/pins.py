@@ -6,7 +6,9 @@ A pin protects against eviction, not against the last request that could otherwi
 from dataclasses import dataclass
 
 from cutaway.scheduler.cache import BlockCache, Found
+from cutaway.scheduler.plan import NewRequest
 from cutaway.scheduler.request import ScheduledRequest
+from cutaway.types import SamplingParams
 
 # Pins leave the rest of each pool to requests, so that these can always run.
 MAX_PINNED_SHARE = 0.5
@@ -31,11 +33,13 @@ class Pins:
         self._cache = cache
         self._pins: dict[str, Pin] = {}
 
-    def pin(self, pin_id: str, request: ScheduledRequest, until_s: float) -> int:
-        """Hold what the cache has of a request's tokens; returns how many those are, 0 if it is too much to hold.
+    def pin(self, pin_id: str, token_ids: tuple[int, ...], salt: str, until_s: float) -> int:
+        """Hold what the cache has of a prompt; returns how many tokens those are, 0 if it is too much to hold.
 
         A pin of the same id is replaced.
         """
+        probe = NewRequest(pin_id, token_ids, 1, (), SamplingParams(), salt=salt)
+        request = ScheduledRequest(probe, self._cache.root(salt), len(self._cache.pools), 0, 0.0)
         self.release(pin_id)
         found = self._cache.find_whole(request)
         if not found.num_tokens:

@@ -249,11 +249,12 @@ class RequestFinished:
     Attributes:
         request_id: whose.
         reason: which kind of end.
-        cause: what ended it, in words or as a token id.
+        cause: what ended it, in words.
         num_prompt_tokens: length of the prompt.
         num_cached_tokens: prompt tokens that were found in the cache when it was first admitted.
         num_generated_tokens: tokens chosen, an end token included.
         num_blocks: blocks that it held and gives back, of all groups.
+        end_id: the end token that ended it, if one did.
     """
 
     request_id: str
@@ -263,6 +264,7 @@ class RequestFinished:
     num_cached_tokens: int
     num_generated_tokens: int
     num_blocks: int
+    end_id: int | None = None
 
 
 Outcome = TokenGenerated | RequestFinished

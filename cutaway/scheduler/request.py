@@ -40,6 +40,7 @@ class ScheduledRequest:
 
     __slots__ = (
         "digests",
+        "end_id",
         "finished",
         "generated",
         "landing_end",
@@ -80,6 +81,7 @@ class ScheduledRequest:
         self.waiting_since_s = now
         self.overdue = False
         self.finished = False
+        self.end_id: int | None = None  # the end token that was chosen
         self.preempted = False  # waits, or waits for its rows in flight, to start anew
         self.told = ""  # why it waits, as the last plan said
 

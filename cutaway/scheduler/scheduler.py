@@ -29,7 +29,7 @@ from cutaway.scheduler.plan import (
 )
 from cutaway.scheduler.queue import WaitingQueue
 from cutaway.scheduler.request import ScheduledRequest, longest_length
-from cutaway.types import FinishReason, SamplingParams, TokenChoice
+from cutaway.types import FinishReason, TokenChoice
 
 
 class Scheduler:
@@ -39,7 +39,7 @@ class Scheduler:
         assert limits.max_running <= limits.max_step_tokens, "each running request needs a row in every step"
         self.limits = limits
         self.cache = BlockCache(limits)
-        self._pins = Pins(self.cache)
+        self.pins = Pins(self.cache)
         self._live: dict[str, ScheduledRequest] = {}  # every request without a terminal outcome
         self._queue = WaitingQueue(limits.patience_s, limits.max_waiting)
         self._running: list[ScheduledRequest] = []  # by rank
@@ -82,19 +82,10 @@ class Scheduler:
         """End a request from outside: the client left, or its text reached a stop string. Unknown ids end nothing."""
         return [self._end(self._live[request_id], reason, cause)] if request_id in self._live else []
 
-    def pin(self, pin_id: str, token_ids: tuple[int, ...], salt: str, until_s: float) -> int:
-        """Keep what the cache has of a prefix until then; returns the number of tokens kept, 0 for none or too many."""
-        probe = NewRequest("", token_ids, 1, (), SamplingParams(), salt=salt)
-        return self._pins.pin(pin_id, self._request(probe, 0.0), until_s)
-
-    def release(self, pin_id: str) -> None:
-        """Let go of a pinned prefix before its time. Unknown ids hold nothing."""
-        self._pins.release(pin_id)
-
     def plan(self, now: float = 0.0) -> StepPlan | None:
         """Plan the next step; ``None`` when there is nothing to compute now."""
         self._now = now
-        self._pins.expire(now)
+        self.pins.expire(now)
         self._queue.promote(now)
         work = [request.num_work for request in self._running]
         draft = PlanDraft(self.limits.max_step_tokens, self.limits.max_prompt_tokens, work.count(1))
@@ -130,7 +121,7 @@ class Scheduler:
     def check(self) -> None:
         """Assert every invariant; for tests, after every call."""
         holders = [*self._running, *self._landing.values()]
-        self.cache.check(holders, self._pins)
+        self.cache.check(holders, self.pins)
         self._queue.check()
         waiting = [*self._queue, *self._queue.forks, *(r for r in self._landing.values() if not r.finished)]
         assert sorted(self._live) == sorted(request.request_id for request in [*waiting, *self._running])
@@ -166,7 +157,7 @@ class Scheduler:
                 return 0  # blocks come back by themselves
             if victim is not request:
                 self._preempt(victim, request, draft)
-            elif request.num_in_flight or len(self._running) > 1 or not self._pins.release_oldest():
+            elif request.num_in_flight or len(self._running) > 1 or not self.pins.release_oldest():
                 return 0
         return room
 
@@ -196,7 +187,7 @@ class Scheduler:
                 found = self._find(request)
                 kind, reason = "no blocks", self.cache.why_wait(request, found) or ""
             if found is None or reason:
-                if kind == "no blocks" and not (self._running or self._landing) and self._pins.release_oldest():
+                if kind == "no blocks" and not (self._running or self._landing) and self.pins.release_oldest():
                     continue
                 draft.decide(request, Action.WAITING, kind, reason)
                 break
@@ -243,7 +234,8 @@ class Scheduler:
             self._queue.let_forks_queue(request.request_id)
         if choice.token_id in new.end_ids:
             self._land(request)
-            outcomes.append(self._end(request, FinishReason.STOP, f"end token {choice.token_id}"))
+            request.end_id = choice.token_id
+            outcomes.append(self._end(request, FinishReason.STOP, "end token"))
         elif len(generated) == new.max_tokens:
             self._land(request)
             outcomes.append(self._end(request, FinishReason.LENGTH, f"max_tokens {new.max_tokens}"))
@@ -296,4 +288,5 @@ def _finished(request: ScheduledRequest, reason: FinishReason, cause: str) -> Re
         num_cached_tokens=request.num_cached,
         num_generated_tokens=len(request.generated),
         num_blocks=sum(len(table.held) for table in request.tables),
+        end_id=request.end_id,
     )

@@ -49,8 +49,8 @@ def test_a_window_needs_no_more_than_itself_and_a_step_for_each_request() -> Non
     ("values", "words"),
     [
         ({"context": 8193}, "8,193 positions are more than the 8,192"),
-        ({"kv_memory": 1 * MB, "context": 2000}, "1.0 MB hold 992 tokens, but the context is 2,000"),
-        ({"kv_memory": 100}, "0.0 MB hold 0 tokens"),
+        ({"kv_memory": 1 * MB, "context": 2000}, "1.0 MB are less than 2.0 MB, which 2,000 tokens take"),
+        ({"kv_memory": 100}, "0.0 MB are less than 0.0 MB, which 1 tokens take"),
     ],
     ids=str,
 )
@@ -62,5 +62,7 @@ def test_what_contradicts_itself_is_refused(values: dict[str, int], words: str) 
 def test_too_little_memory_is_said_with_both_numbers() -> None:
     with pytest.raises(OutOfMemory, match="the model needs 400 MB of memory, but 60 MB are available"):
         plan_cache(FULL, 8192, 400 * MB, 60 * MB, options())
+    with pytest.raises(OutOfMemory, match="the model with its cache needs 60 MB of memory, but 60 MB are available"):
+        plan_cache(FULL, 8192, 60 * MB - 100, 60 * MB, options())
     with pytest.raises(OutOfMemory, match="the model with its cache needs 70 MB of memory, but 60 MB are available"):
         plan_cache(FULL, 8192, 40 * MB, 60 * MB, options(kv_memory=30 * MB))

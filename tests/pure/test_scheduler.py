@@ -186,7 +186,7 @@ def test_random_traffic_answers_as_the_naive_loop_does(seed: int) -> None:
                 aborted.add(victim)
             drive.finish(victim)
         if dice.random() < 0.2:
-            drive.scheduler.pin(dice.choice("ab"), dice.choice(PROMPTS), "", drive.now + dice.randint(0, 20))
+            drive.scheduler.pins.pin(dice.choice("ab"), dice.choice(PROMPTS), "", drive.now + dice.randint(0, 20))
             drive.scheduler.check()
     while drive.in_flight:
         drive.commit()
@@ -194,7 +194,7 @@ def test_random_traffic_answers_as_the_naive_loop_does(seed: int) -> None:
 
     assert drive.finished.keys() == requests.keys()
     for pin_id in "ab":
-        drive.scheduler.release(pin_id)
+        drive.scheduler.pins.release(pin_id)
     assert drive.scheduler.cache.num_free_blocks == sum(group.num_blocks for group in limits.groups)
     assert drive.scheduler.num_running == drive.scheduler.num_waiting == 0
     drive.plan()
@@ -371,20 +371,20 @@ def test_a_pinned_prefix_is_not_evicted_before_its_time() -> None:
     for until, cached in ((100.0, 16), (1.0, 0)):
         drive = Drive(make_limits(max_step_tokens=64, num_blocks=12))
         run_one(drive, ask("first", BASE))
-        assert drive.scheduler.pin("mine", BASE, "", until) == 20
+        assert drive.scheduler.pins.pin("mine", BASE, "", until) == 20
         drive.now = 2.0
         for index in range(4):
             run_one(drive, ask(f"other {index}", tuple(range(100 * index + 100, 100 * index + 120))))
         assert run_one(drive, ask("again", BASE)).num_cached == cached
-        drive.scheduler.release("mine")
+        drive.scheduler.pins.release("mine")
         assert drive.scheduler.cache.num_free_blocks == 12
 
 
 def test_pins_hold_at_most_half_of_the_pool_and_yield_to_the_last_request() -> None:
     drive = Drive(make_limits(max_step_tokens=64, num_blocks=8))
     run_one(drive, ask("first", BASE))
-    assert drive.scheduler.pin("too much", BASE, "", 100.0) == 0
-    assert drive.scheduler.pin("half", BASE[:16], "", 100.0) == 16
+    assert drive.scheduler.pins.pin("too much", BASE, "", 100.0) == 0
+    assert drive.scheduler.pins.pin("half", BASE[:16], "", 100.0) == 16
     run_one(drive, ask("large", tuple(range(100, 128)), max_tokens=4))
     assert drive.scheduler.cache.num_free_blocks == 8
 
