@@ -68,7 +68,7 @@ def plan_cache(
     elif budget < needed:
         raise InvalidValue(
             "kv_memory",
-            f"{budget / 1e6:,.1f} MB are less than {needed / 1e6:,.1f} MB, which {options.context or 1:,} tokens take",
+            f"{budget:,} bytes are less than the {needed:,} bytes of {options.context or 1:,} tokens",
             hint="give more, or a smaller --context",
         )
     if weight_bytes + budget > available_bytes:
