@@ -126,5 +126,5 @@ def test_a_torch_that_is_broken_is_the_finding(cutaway_command):
     (broken / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
     done = cutaway_command("doctor", env={"PYTHONPATH": os.fspath(broken)})
     assert done.rc == 1
-    assert "torch cannot be imported: libgomp.so.1" in done.stderr
+    assert "torch, which does the arithmetic, cannot be loaded: libgomp.so.1: cannot open" in done.stderr
     assert "Traceback" not in done.stderr
