@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -9,7 +10,7 @@ import torch
 
 from bench.report import report
 from cutaway.config import DEFAULT_MODEL, load_settings
-from cutaway.executor.kv import KVStore
+from cutaway.executor.kv import KVStore, kv_groups
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
@@ -35,9 +36,9 @@ def make_request(name: str, num_prompt: int, num_generated: int, first: int = 0)
     return NewRequest(f"{name}/{first}", (*prompt, *range(first, first + 8)), num_generated, (), GREEDY)
 
 
-def make_limits(num_tokens: int, max_running: int, max_step_tokens: int = 512) -> SchedulerLimits:
+def make_limits(model: Decoder, num_tokens: int, max_running: int, max_step_tokens: int = 512) -> SchedulerLimits:
     """Limits for a model without windows."""
-    groups = (GroupLimits(num_tokens // BLOCK_SIZE),)
+    groups = (GroupLimits(num_tokens // BLOCK_SIZE, None, kv_groups(model.config, DTYPE)[0].cost_per_key),)
     return SchedulerLimits(groups, BLOCK_SIZE, max_step_tokens, 64, max_running, 1024, num_tokens)
 
 
@@ -65,9 +66,9 @@ class Server:
             self.step()
 
 
-def host_cost(num_requests: int) -> list[float]:
+def host_cost(model: Decoder, num_requests: int) -> list[float]:
     """Milliseconds of plan and commit in steps that continue so many answers."""
-    scheduler = Scheduler(make_limits(num_requests * 512, num_requests, num_requests * 160))
+    scheduler = Scheduler(make_limits(model, num_requests * 512, num_requests, num_requests * 160))
     for index in range(num_requests):
         scheduler.add(make_request(str(index), 128, 300))
     choice = TokenChoice(5, 0.0, 1, (), Draw(None, 0.0, 1.0, 1.0))
@@ -87,7 +88,7 @@ def host_cost(num_requests: int) -> list[float]:
 
 def throughput(model: Decoder, num_requests: int) -> float:
     """Generated tokens a second while so many requests grow from 128 to 192 tokens, prompts not counted."""
-    server = Server(model, make_limits(num_requests * 256, num_requests))
+    server = Server(model, make_limits(model, num_requests * 256, num_requests))
     for index in range(num_requests):
         server.scheduler.add(make_request(f"{num_requests} {index}", 120, 64))
     num_tokens, seconds = 0, 0.0
@@ -110,21 +111,26 @@ def first_token(server: Server, new: NewRequest) -> float:
     return got[new.request_id] - begin
 
 
-def longest_gap(model: Decoder) -> tuple[float, float]:
-    """Longest and median gap, in seconds, between tokens of a stream beside which 8,000 tokens are read."""
-    server = Server(model, make_limits(16_384, 4))
-    stream, reader = make_request("stream", 32, 400), make_request("reader", 8000, 2)
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Seconds between the tokens of an answer, before and while 8,000 tokens of a prompt are read beside it."""
+
+    alone: list[float]
+    beside: list[float]
+
+
+def beside_a_long_prompt(model: Decoder) -> Stream:
+    """Let an answer run for 40 tokens, and then until the prompt is read."""
+    server = Server(model, make_limits(model, 16_384, 4))
+    stream, reader = make_request("stream", 32, 4000), make_request("reader", 8000, 1)
     server.scheduler.add(stream)
-    times = [server.step().get(stream.request_id, time.perf_counter())]
-    while len(times) < 40:
-        times.append(server.step()[stream.request_id])
+    times = [server.step()[stream.request_id] for _ in range(40)]
+    alone = [later - earlier for earlier, later in pairwise(times)]
     server.scheduler.add(reader)
-    while server.scheduler.num_running and len(times) < 380:
-        got = server.step()
-        if stream.request_id in got:
-            times.append(got[stream.request_id])
-    gaps = [later - earlier for earlier, later in pairwise(times)]
-    return max(gaps), median(gaps)
+    times = times[-1:]
+    while reader.request_id not in (got := server.step()):
+        times.append(got[stream.request_id])
+    return Stream(alone, [later - earlier for earlier, later in pairwise([*times, got[stream.request_id]])])
 
 
 def main() -> None:
@@ -132,8 +138,8 @@ def main() -> None:
     torch.set_num_threads(read_cpu().num_usable_cores)
     settings = load_settings()
     path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
-    report("plan and commit at 256 running requests", "ms", host_cost(256))
     model = load_decoder(open_checkpoint(path), DTYPE)
+    report("plan and commit at 256 running requests", "ms", host_cost(model, 256))
     facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16"}
     rates: dict[int, list[float]] = {1: [], 32: []}
     for _ in range(ROUNDS):
@@ -143,14 +149,19 @@ def main() -> None:
         report("decode", "tokens/s", values, requests=num_requests, context="128 to 192", **facts)
     cold, warm = [], []
     for index in range(ROUNDS):
-        server = Server(model, make_limits(8192, 4))
+        server = Server(model, make_limits(model, 8192, 4))
         cold.append(first_token(server, make_request(f"prefix {index}", 2000, 2)))
         warm.append(first_token(server, make_request(f"prefix {index}", 2000, 2, first=100)))
     report("first token, prompt of 2,008", "s", cold, cached=0, **facts)
     report("first token, prompt of 2,008", "s", warm, cached=2000, **facts)
-    gaps = [longest_gap(model) for _ in range(ROUNDS)]
-    report("longest gap over median gap beside a prompt of 8,000", "", [longest / middle for longest, middle in gaps])
-    report("median gap beside a prompt of 8,000", "s", [middle for _, middle in gaps], **facts)
+    streams = [beside_a_long_prompt(model) for _ in range(ROUNDS)]
+    report(
+        "longest gap over median gap beside a prompt of 8,000", "", [max(s.beside) / median(s.beside) for s in streams]
+    )
+    report("longest gap beside a prompt of 8,000", "s", [max(s.beside) for s in streams], **facts)
+    report("median gap beside a prompt of 8,000", "s", [median(s.beside) for s in streams], **facts)
+    report("median gap alone", "s", [median(s.alone) for s in streams], **facts)
+    report("reading a prompt of 8,000 beside an answer", "s", [sum(s.beside) for s in streams], **facts)
 
 
 if __name__ == "__main__":

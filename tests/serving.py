@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import torch
 
-from cutaway.executor.kv import KVStore
+from cutaway.executor.kv import KVStore, kv_groups
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
@@ -17,7 +17,10 @@ def limits_for(
     config: ModelConfig, num_tokens: int, block_size: int = 16, max_step_tokens: int = 512, **others: int | bool | str
 ) -> SchedulerLimits:
     """Limits with a cache of so many tokens in each group."""
-    groups = tuple(GroupLimits(-(-num_tokens // block_size), window) for window in config.windows)
+    groups = tuple(
+        GroupLimits(-(-num_tokens // block_size), group.window, group.cost_per_key)
+        for group in kv_groups(config, torch.bfloat16)
+    )
     limits = {
         "max_prompt_tokens": max_step_tokens,
         "max_running": 16,

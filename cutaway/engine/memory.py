@@ -91,7 +91,9 @@ def _fill(groups: Sequence[KVGroup], trained_context: int, budget: int, options:
     num_tokens = low * options.block_size
     context = min(trained_context, num_tokens) if options.context is None else options.context
     num_blocks = _blocks(groups, options, num_tokens)
-    limits = tuple(GroupLimits(count, group.window) for count, group in zip(num_blocks, groups, strict=True))
+    limits = tuple(
+        GroupLimits(count, group.window, group.cost_per_key) for count, group in zip(num_blocks, groups, strict=True)
+    )
     one_request = _blocks(groups, options, context, num_requests=1)
     num_longest = min(have // need for have, need in zip(num_blocks, one_request, strict=True))
     return CachePlan(limits, context, _bytes_of(groups, num_blocks, options), num_tokens, num_longest)

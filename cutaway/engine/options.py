@@ -22,7 +22,7 @@ class EngineOptions:
         kv_memory: bytes of the cache; ``None`` takes half of what the weights leave.
         prefix_cache: whether what was computed is kept for later requests with the same beginning.
         max_step_tokens: rows that one step computes at most.
-        max_prompt_tokens: rows of prompts in a step that also continues answers.
+        max_prompt_tokens: rows of prompts in a step that also continues answers; fewer far inside a prompt.
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
         patience_s: seconds that a waiting request lets higher priorities go before it.

@@ -25,11 +25,13 @@ class KVGroup:
         window: positions that a row sees in these layers; ``None`` for all.
         layers: which layers of the model they are.
         bytes_per_token: keys and values of one position, in all of them.
+        cost_per_key: multiplications of a row with one key and value in all of them, as a share of those with weights.
     """
 
     window: int | None
     layers: tuple[int, ...]
     bytes_per_token: int
+    cost_per_key: float
 
 
 def kv_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVGroup, ...]:
@@ -38,7 +40,8 @@ def kv_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVGroup, ...]:
     groups = []
     for window in config.windows:
         layers = tuple(index for index, layer in enumerate(config.layers) if layer.window == window)
-        groups.append(KVGroup(window, layers, len(layers) * bytes_per_layer))
+        cost_per_key = len(layers) * 2 * config.query_size / config.num_row_weights
+        groups.append(KVGroup(window, layers, len(layers) * bytes_per_layer, cost_per_key))
     return tuple(groups)
 
 

@@ -56,6 +56,12 @@ class ModelConfig:
         return tuple(dict.fromkeys(layer.window for layer in self.layers))
 
     @property
+    def num_row_weights(self) -> int:
+        """Weights that every row is multiplied with: all matrices of all layers, without the output head."""
+        attention = 2 * self.query_size + 2 * self.kv_size
+        return len(self.layers) * self.hidden_size * (attention + 3 * self.intermediate_size)
+
+    @property
     def query_size(self) -> int:
         """Width of all query heads together."""
         return self.num_heads * self.head_dim

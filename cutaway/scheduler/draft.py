@@ -1,5 +1,6 @@
 """A plan while it is being made."""
 
+import math
 from collections.abc import Sequence
 
 from cutaway.scheduler.plan import (
@@ -9,6 +10,7 @@ from cutaway.scheduler.plan import (
     NewRequest,
     PrefixLookup,
     ScheduledRows,
+    SchedulerLimits,
     StepPlan,
     TableChange,
 )
@@ -19,17 +21,15 @@ class PlanDraft:
     """Rows and decisions so far, and the budget that is left.
 
     Args:
-        max_step_tokens: rows of the step.
-        max_prompt_tokens: of which the rows of prompts may be this many, if the step also continues answers.
+        limits: of the scheduler.
         num_answers: running requests that continue an answer; a row is kept for each.
     """
 
-    def __init__(self, max_step_tokens: int, max_prompt_tokens: int, num_answers: int) -> None:
-        self.max_step_tokens = max_step_tokens
-        self.max_prompt_tokens = max_prompt_tokens
-        self.budget = max_step_tokens
-        left = max_step_tokens - num_answers
-        self.prompt_budget = min(left, max_prompt_tokens) if num_answers else left
+    def __init__(self, limits: SchedulerLimits, num_answers: int) -> None:
+        self.limits = limits
+        self.budget = limits.max_step_tokens
+        self.prompt_rows = limits.max_step_tokens - num_answers  # that prompts may still have
+        self.prompt_cost = float(limits.max_prompt_tokens) if num_answers else math.inf  # that they may still add
         self.new: list[NewRequest] = []
         self.copies: list[BlockCopy] = []
         self.rows: list[ScheduledRows] = []
@@ -40,11 +40,24 @@ class PlanDraft:
 
     def why_full(self) -> str:
         """Why no prompt can be read in this step any more, or an empty string."""
-        if self.prompt_budget > 0:
-            return ""
-        if self.budget > 0:
-            return f"step budget of {self.max_prompt_tokens:,} prompt tokens beside answers"
-        return f"step budget of {self.max_step_tokens:,} tokens"
+        if self.prompt_rows <= 0:
+            return f"step budget of {self.limits.max_step_tokens:,} tokens"
+        if self.prompt_cost < 1:
+            return f"step budget of {self.limits.max_prompt_tokens:,} prompt tokens beside answers"
+        return ""
+
+    def most_rows(self, request: ScheduledRequest, work: int) -> int:
+        """How many of the ``work`` rows of a prompt this step may compute; at least one, unless it is full.
+
+        A chunk that ends before the prompt does ends with a block where it can: kernels compute rows in tiles.
+        """
+        if self.why_full():
+            return 0
+        rows = min(work, self.prompt_rows)
+        start, size = request.next_start, self.limits.block_size
+        if self.prompt_cost < math.inf:
+            rows = max(1, min(rows, int(self.prompt_cost / self.limits.row_cost(start))))
+        return rows if rows == work or rows < size else rows - (start + rows) % size
 
     def admit(self, request: ScheduledRequest, lookup: PrefixLookup) -> None:
         """Introduce a request to the executor."""
@@ -72,9 +85,14 @@ class PlanDraft:
         request.num_pending += needs_sample
         self.budget -= count
         if work > 1:
-            self.prompt_budget -= count
+            self.take_prompt_rows(request, count)
         if copies:
             self.copies += copies
+
+    def take_prompt_rows(self, request: ScheduledRequest, count: int) -> None:
+        """Let the last ``count`` rows of a request be of those that prompts may have."""
+        self.prompt_rows -= count
+        self.prompt_cost -= count * self.limits.row_cost(request.next_start - count)
 
     def decide(self, request: ScheduledRequest, action: Action, kind: str, reason: str) -> None:
         """Note a decision; that one still waits for the same kind of thing is no news."""

@@ -20,10 +20,13 @@ class GroupLimits:
     Attributes:
         num_blocks: blocks in its pool.
         window: positions that a row sees, its own included; ``None`` for all. Older ones are given back.
+        cost_per_key: what each position that a row sees in these layers adds to the cost of the row, as a share of
+            what a row costs that sees nothing.
     """
 
     num_blocks: int
     window: int | None = None
+    cost_per_key: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class SchedulerLimits:
         groups: the cache, one entry a group of layers.
         block_size: positions in a block.
         max_step_tokens: rows that one step may compute.
-        max_prompt_tokens: rows of prompts in a step that also continues answers, so that these do not stutter.
+        max_prompt_tokens: rows of prompts in a step that also continues answers, so that these do not stutter; fewer
+            far inside a prompt, where a row sees more and costs more.
         max_running: requests that may hold blocks at the same time.
         max_waiting: requests that may queue; more are rejected.
         max_length: positions of one request, prompt and answer together.
@@ -53,6 +57,11 @@ class SchedulerLimits:
     patience_s: float = 10.0
     prefix_cache: bool = True
     fingerprint: str = ""
+
+    def row_cost(self, position: int) -> float:
+        """What the row at a position costs; 1 for one that sees nothing."""
+        seen = ((group, position if group.window is None else min(position, group.window)) for group in self.groups)
+        return 1 + sum(group.cost_per_key * num_keys for group, num_keys in seen)
 
 
 @dataclass(frozen=True, slots=True)

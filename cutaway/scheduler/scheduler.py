@@ -88,7 +88,7 @@ class Scheduler:
         self.pins.expire(now)
         self._queue.promote(now)
         work = [request.num_work for request in self._running]
-        draft = PlanDraft(self.limits.max_step_tokens, self.limits.max_prompt_tokens, work.count(1))
+        draft = PlanDraft(self.limits, work.count(1))
         self._continue_running(work, draft)
         if not draft.has_preempted:  # who waits would only take what was just freed
             self._admit(draft)
@@ -138,7 +138,7 @@ class Scheduler:
     def _continue_running(self, work: list[int], draft: PlanDraft) -> None:
         """Give running requests their rows, first in rank first: one to an answer, what is left to prompts."""
         for request, rows in zip(self._running, work, strict=False):  # the last ones may be preempted meanwhile
-            most = rows if rows <= 1 else min(rows, draft.prompt_budget)
+            most = rows if rows <= 1 else draft.most_rows(request, rows)
             if not most:
                 continue
             if request.next_start + most <= request.room_end:
@@ -218,11 +218,11 @@ class Scheduler:
         else:
             draft.resume(request, lookup)
         work = request.num_work
-        count = min(work, draft.prompt_budget, self.cache.room(request))
+        count = min(draft.most_rows(request, work), self.cache.room(request))
         self.cache.extend(request, count)
         draft.add_rows(request, count, work, self.cache.whole_tables(request), copies)
         if work == 1:
-            draft.prompt_budget -= count  # no row was kept for it, as for those that run
+            draft.take_prompt_rows(request, count)  # no row was kept for it, as for those that run
 
     def _take_in(self, request: ScheduledRequest, choice: TokenChoice, outcomes: list[Outcome]) -> None:
         """A request has a token more."""

@@ -8,8 +8,8 @@ from cutaway.errors import InvalidValue, OutOfMemory
 from cutaway.executor.kv import KVGroup
 
 MB = 1_000_000
-FULL = (KVGroup(None, (0, 1), 1000),)
-MIXED = (KVGroup(512, (0, 1, 2, 3, 4), 5000), KVGroup(None, (5,), 1000))
+FULL = (KVGroup(None, (0, 1), 1000, 0.001),)
+MIXED = (KVGroup(512, (0, 1, 2, 3, 4), 5000, 0.005), KVGroup(None, (5,), 1000, 0.001))
 
 
 def options(**values: object) -> EngineOptions:
@@ -37,6 +37,7 @@ def test_a_window_needs_no_more_than_itself_and_a_step_for_each_request() -> Non
     plan = plan_cache(MIXED, 32_768, 0, 10_000 * MB, options(kv_memory=60 * MB))
     window, full = plan.groups
     assert (window.window, full.window) == (512, None)
+    assert (window.cost_per_key, full.cost_per_key) == (0.005, 0.001)
     assert window.num_blocks == 4 * (1024 // 16 + 1)
     assert 16 * (window.num_blocks * 5000 + full.num_blocks * 1000) == plan.num_bytes <= 60 * MB
     assert plan.num_tokens == full.num_blocks * 16 > 30_000

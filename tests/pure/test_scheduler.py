@@ -32,10 +32,11 @@ def make_limits(
     num_blocks: int = 64,
     max_step_tokens: int = 8,
     windows: tuple[int | None, ...] = (None,),
+    cost_per_key: float = 0.0,
     **others: int | float | bool,
 ) -> SchedulerLimits:
     limits = {"max_prompt_tokens": max_step_tokens, "max_running": 4, "max_waiting": 100, "max_length": 256} | others
-    groups = tuple(GroupLimits(num_blocks, window) for window in windows)
+    groups = tuple(GroupLimits(num_blocks, window, cost_per_key) for window in windows)
     return SchedulerLimits(groups, block_size, max_step_tokens, **limits)  # type: ignore[arg-type]
 
 
@@ -159,6 +160,7 @@ def test_random_traffic_answers_as_the_naive_loop_does(seed: int) -> None:
         num_blocks=dice.randint(40 // block_size + 2, 90 // block_size + 2),
         max_step_tokens=dice.choice([4, 5, 9, 64]),
         windows=dice.choice([(None,), (None,), (None, 7), (5,), (None, 3, 20)]),
+        cost_per_key=dice.choice([0.0, 0.1]),
         max_prompt_tokens=dice.choice([1, 3, 64]),
         max_running=dice.randint(1, 4),
         max_waiting=dice.randint(2, 30),
@@ -225,6 +227,40 @@ def test_a_long_prompt_does_not_stop_a_running_answer() -> None:
     steps = [plan for plan in drive.plans if any(rows.request_id == "reading" for rows in plan.rows)]
     assert len(steps) > 10
     assert all(any(rows.request_id == "answering" and rows.num_rows == 1 for rows in plan.rows) for plan in steps)
+
+
+@pytest.mark.parametrize(
+    ("windows", "chunks"),
+    [((None,), [28, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]), ((8,), [28, 20, 20, 20, 12])],
+    ids=["everything", "a window of 8"],
+)
+def test_chunks_beside_an_answer_shrink_with_what_a_row_sees(
+    windows: tuple[int | None, ...], chunks: list[int]
+) -> None:
+    limits = make_limits(max_step_tokens=64, windows=windows, cost_per_key=1 / 16, max_prompt_tokens=31)
+    drive = Drive(limits)
+    drive.add(make_request("answering", 3, 40))
+    drive.plan()
+    drive.commit()
+    drive.add(make_request("reading", 100, 1))
+    while "reading" not in drive.finished:
+        drive.plan()
+        drive.commit()
+    rows = [rows for plan in drive.plans for rows in plan.rows if rows.request_id == "reading"]
+    assert [each.num_rows for each in rows] == chunks
+    assert all(limits.row_cost(each.start) * each.num_rows <= 31 for each in rows)
+
+
+def test_a_row_that_costs_more_than_the_allowance_is_still_computed() -> None:
+    drive = Drive(make_limits(max_step_tokens=64, max_prompt_tokens=2, cost_per_key=1.0))
+    drive.add(make_request("answering", 3, 100))
+    drive.plan()
+    drive.commit()
+    drive.add(make_request("reading", 40, 1))
+    while "reading" not in drive.finished:
+        assert drive.plan()
+        drive.commit()
+    assert len(drive.generated["answering"]) < 60
 
 
 def test_requests_are_admitted_in_the_order_of_arrival() -> None:
@@ -502,7 +538,7 @@ def test_short_prompts_do_not_exceed_the_budget_of_a_step() -> None:
     for name, num_prompt in (("a", 1), ("b", 1), ("c", 1), ("d", 20)):
         drive.add(make_request(name, num_prompt))
     drive.run()
-    assert drive.plans[0].num_tokens == 8
+    assert drive.plans[0].num_tokens == 7  # the long one's chunk ends with a block
 
 
 def test_a_fork_of_a_request_with_another_prompt_shares_nothing() -> None:
