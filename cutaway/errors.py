@@ -24,6 +24,8 @@ with ``exit_code``; a server answers with ``code`` in the error shape of its API
         └── EngineStopped            the engine that ran the request is gone
 """
 
+import copyreg
+
 
 class CutawayError(Exception):
     """Base of every error that Cutaway raises on purpose.
@@ -42,6 +44,10 @@ class CutawayError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # As it is, without going through the constructor of its kind; errors cross from one process to another.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message

@@ -45,6 +45,7 @@ MAX_TOKENS = 2**31 - 1
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_LOGPROBS = 20
+MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
 MAX_PROMPT_CHARS = 16_000_000
 
@@ -66,7 +67,8 @@ LIMITS: Mapping[str, Limit] = {
     "context": Limit(1, MAX_TOKENS, integer=True),
     "kv_memory": Limit(1, 2**50, integer=True),
     "priority": Limit(-1000, 1000, integer=True, hint="the smaller goes first"),
-    "n": Limit(1, 128, integer=True),
+    "n": Limit(1, 128, integer=True, hint="each is an answer of its own"),
+    "pin_seconds": Limit(0, 86_400, above=True, hint="pin it again before the time is over to keep it longer"),
 }
 
 
@@ -80,6 +82,12 @@ def check_number(name: str, value: object) -> None:
     below = value <= limit.minimum if limit.above else value < limit.minimum
     if not math.isfinite(value) or below or value > limit.maximum:
         raise InvalidValue(name, f"{value!r} is outside its limits, {limit}", hint=limit.hint)
+
+
+def check_salt(salt: str) -> None:
+    """Raises ``InvalidValue`` unless ``salt`` is a bounded string."""
+    if len(salt) > MAX_SALT_CHARS:
+        raise InvalidValue("salt", f"{len(salt):,} characters are more than the limit of {MAX_SALT_CHARS}")
 
 
 def check_stop_strings(stop: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cutaway.errors import InvalidValue
-from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, check_number, check_stop_strings
+from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, check_number, check_salt, check_stop_strings
 
 
 class Role(StrEnum):
@@ -70,6 +70,9 @@ class GenerationRequest:
         stop: strings that end the answer; they are not part of it.
         num_logprobs: how many of the most likely tokens to report beside each chosen one; ``None`` reports none.
         num_candidates: how many candidates the glass keeps for each sampler stage of each token.
+        n: how many answers; copy ``i`` counts from 0 and is drawn with the seed ``sampling.seed + i``.
+        priority: who goes first when not all can run: the smaller.
+        salt: only requests with the same salt share what is in the cache.
 
     Raises:
         InvalidValue: a value is outside its limits.
@@ -82,8 +85,13 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     num_logprobs: int | None = None
     num_candidates: int = 0
+    n: int = 1
+    priority: int = 0
+    salt: str = ""
 
     def __post_init__(self) -> None:
+        if COPY_MARK in self.request_id:
+            raise InvalidValue("request_id", f"{self.request_id!r} has a {COPY_MARK!r}, which numbers the copies")
         if not 1 <= len(self.messages) <= MAX_MESSAGES:
             raise InvalidValue(
                 "messages", f"{len(self.messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}"
@@ -96,7 +104,18 @@ class GenerationRequest:
         if self.num_logprobs is not None:
             check_number("logprobs", self.num_logprobs)
         check_number("num_candidates", self.num_candidates)
+        check_number("n", self.n)
+        check_number("priority", self.priority)
+        check_salt(self.salt)
         check_stop_strings(self.stop)
+
+
+COPY_MARK = "#"
+
+
+def copy_id(request_id: str, index: int) -> str:
+    """The id of one copy of a request, for the scheduler and its receipt; the first one's is the request's own."""
+    return f"{request_id}{COPY_MARK}{index}" if index else request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +222,12 @@ class Delta:
         text: text to append to the answer; may be empty while a character or a stop string is incomplete.
         choices: the tokens chosen since the last delta.
         notices: what was defaulted or changed about the request, in words; at most in the first delta.
-        finish: set in the last delta, and only there.
+        finish: set in the last delta of each copy, and only there.
+        index: which copy of the request; 0 without copies.
     """
 
     text: str
     choices: tuple[TokenChoice, ...] = ()
     notices: tuple[str, ...] = ()
     finish: Finish | None = None
+    index: int = 0

@@ -4,14 +4,14 @@ import time
 
 from cutaway.engine.core import EngineCore
 from cutaway.engine.prepare import Preparer
-from cutaway.executor.fake import FakeRunner
+from cutaway.executor.fake import FakeRunner, expected_tokens
 from cutaway.executor.runner import Runner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
 from cutaway.scheduler.plan import GroupLimits, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.fake import ByteTokenizer
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Delta, GenerationRequest, Message, Role, SamplingParams
 
 VOCAB_SIZE = ByteTokenizer().vocab_size
 CONTEXT = 256
@@ -67,3 +67,25 @@ def make_request(
     """A greedy request with one message."""
     messages = (Message(Role.USER, text),)
     return GenerationRequest(request_id, messages, SamplingParams(temperature=0), max_tokens, stop, num_logprobs=2)
+
+
+def expected_ids(request: GenerationRequest) -> list[int]:
+    """The answer to a request, from the loop without a scheduler."""
+    return expected_tokens(make_preparer().prepare(request).copies[0], VOCAB_SIZE)
+
+
+def shown(token_ids: list[int]) -> str:
+    """The text of an answer, decoded at once."""
+    tokenizer = ByteTokenizer()
+    kept = [token_id for token_id in token_ids if not tokenizer.is_special(token_id)]
+    return b"".join(map(tokenizer.token_bytes, kept)).decode("utf-8", "replace")
+
+
+def text_of(deltas: list[Delta]) -> str:
+    """The text that deltas add up to."""
+    return "".join(delta.text for delta in deltas)
+
+
+def ids_of(deltas: list[Delta]) -> list[int]:
+    """The tokens that deltas add up to."""
+    return [choice.token_id for delta in deltas for choice in delta.choices]

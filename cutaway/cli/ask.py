@@ -11,7 +11,6 @@ from cutaway.cli.options import GenerationOptions, generation_options
 from cutaway.cli.output import stream, tell
 from cutaway.cli.prompt import read_prompt
 from cutaway.cli.session import Session, open_session
-from cutaway.engine.client import EngineClient
 from cutaway.errors import GenerationError, InvalidValue
 from cutaway.glass.ledger import timings
 from cutaway.glass.receipt import ClientFacts, Receipt
@@ -73,10 +72,16 @@ def ask(
 
 
 async def run_request(session: Session, request: GenerationRequest, question: str, *, print_text: bool) -> Receipt:
-    """Run a request, print its text as it comes, and give back its receipt with the client's own clock in it."""
+    """Run a request, print its text as it comes, and give back its receipt with the client's own clock in it.
+
+    Raises:
+        CutawayError: it cannot be run, or the engine was lost.
+    """
     sent_ns = time.perf_counter_ns()
     first_text_ns = None
+    finish = None
     async for delta in session.engine.submit(request):
+        finish = delta.finish
         print_notices(delta)
         if delta.text and first_text_ns is None:
             first_text_ns = time.perf_counter_ns()
@@ -85,7 +90,10 @@ async def run_request(session: Session, request: GenerationRequest, question: st
     last_ns = time.perf_counter_ns()
     if print_text:
         click.echo()
-    receipt = fetch_receipt(session.engine, request.request_id)
+    receipt = session.engine.receipt(request.request_id)
+    if receipt is None:  # the engine was lost, and its facts with it
+        assert finish is not None, "a stream ends with a finish"
+        raise unfinished(finish.reason, finish.cause)
     return replace(receipt, client=ClientFacts(question, sent_ns, first_text_ns, last_ns, session.load_ns))
 
 
@@ -93,13 +101,6 @@ def print_notices(delta: Delta) -> None:
     """Say on standard error what was changed about a request."""
     for notice in delta.notices:
         tell(f"note: {notice}")
-
-
-def fetch_receipt(engine: EngineClient, request_id: str) -> Receipt:
-    """The receipt of a request that has just ended."""
-    receipt = engine.receipt(request_id)
-    assert receipt is not None, "the newest receipt is always kept"
-    return receipt
 
 
 def check_finish(receipt: Receipt) -> None:

@@ -11,7 +11,7 @@ import click
 from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
-from cutaway.engine.options import DTYPES, EngineOptions
+from cutaway.engine.options import DTYPES, WORKERS, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
@@ -41,6 +41,7 @@ class GenerationOptions:
     prefix_cache: bool
     threads: int | None
     dtype: str
+    worker: str
 
     def engine(self) -> EngineOptions:
         """How the engine is set up.
@@ -54,6 +55,7 @@ class GenerationOptions:
             num_threads=self.threads,
             kv_memory=self.kv_memory,
             prefix_cache=self.prefix_cache,
+            worker=self.worker,
             max_running=MAX_RUNNING,
         )
 
@@ -142,6 +144,13 @@ def _engine_options() -> list[Decorator]:
             default="auto",
             show_default=True,
             help="Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
+        ),
+        click.option(
+            "--worker",
+            type=click.Choice(WORKERS),
+            default="thread",
+            show_default=True,
+            help="Run the engine in a thread, or in a process of its own, which is started again if it dies.",
         ),
     ]
 

@@ -2,13 +2,21 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
 from cutaway.cli.torch_import import importing_torch
 from cutaway.engine.client import EngineClient
+from cutaway.engine.core import EngineCore
+from cutaway.engine.engine import Engine
 from cutaway.engine.options import EngineOptions
+from cutaway.engine.prepare import Preparer
+from cutaway.engine.process import ProcessWorker
+from cutaway.engine.worker import ThreadWorker, Worker
+from cutaway.hub.files import ModelFiles
 from cutaway.text.load import load_text
+from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import open_checkpoint
 
 
@@ -38,14 +46,27 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     """
     files = find_model(reference)
     begin_ns = time.perf_counter_ns()
-    checkpoint = open_checkpoint(files.path)
-    tokenizer, template = load_text(checkpoint)
-    # Imported here, after everything that can fail without it: torch takes longer to import than a model to load.
+    tokenizer, template = load_text(open_checkpoint(files.path))
+    # After everything that can fail without a model: that takes longest.
+    worker = _open_worker(files, options, tokenizer)
+    preparer = Preparer(tokenizer, template, worker.model.context_length, time.perf_counter_ns)
+    return Session(Engine(worker, preparer), time.perf_counter_ns() - begin_ns)
+
+
+def _open_worker(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> Worker:
+    if options.worker == "thread":
+        return ThreadWorker(_load(files, options, tokenizer))
+    worker = ProcessWorker(partial(_load_in_process, files, options))
+    worker.wait()
+    return worker
+
+
+def _load_in_process(files: ModelFiles, options: EngineOptions) -> EngineCore:
+    return _load(files, options, load_text(open_checkpoint(files.path))[0])
+
+
+def _load(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> EngineCore:
     with importing_torch():
         from cutaway.engine.load import load_core
-    from cutaway.engine.local import LocalEngine
-    from cutaway.engine.prepare import Preparer
 
-    core = load_core(checkpoint, files.name, tokenizer, options)
-    preparer = Preparer(tokenizer, template, core.scheduler.limits.max_length, core.clock)
-    return Session(LocalEngine(core, preparer), time.perf_counter_ns() - begin_ns)
+    return load_core(open_checkpoint(files.path), files.name, tokenizer, options)

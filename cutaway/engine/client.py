@@ -1,11 +1,11 @@
 """What everybody outside sees of an engine."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cutaway.glass.receipt import ModelFacts, Receipt
-from cutaway.types import Delta, GenerationRequest
+from cutaway.types import Delta, GenerationRequest, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,14 @@ class EngineClient(Protocol):
         ...
 
     def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
-        """Run a request; the last delta, and only that, carries ``finish``. Leaving the iteration aborts the request.
+        """Run a request. Leaving the iteration aborts it.
+
+        The last delta of each of its ``n`` copies carries ``finish``, and no other; deltas of copies are interleaved.
+        If the engine is lost, that is a finish with the reason ``failed``.
 
         Raises:
             InvalidValue, ContextExceeded, TemplateError: the request cannot be turned into a prompt.
-            EngineStopped: the engine is gone.
+            EngineStopped: the engine takes no more requests.
         """
         ...
 
@@ -39,12 +42,28 @@ class EngineClient(Protocol):
         """End a request now; its stream ends with finish reason ``aborted``. Unknown ids are nobody's."""
         ...
 
+    async def pin(self, pin_id: str, messages: Sequence[Message], seconds: float, salt: str = "") -> int:
+        """Keep what the cache has of a conversation for a time; returns how many tokens that is.
+
+        It is 0 if the cache has nothing of it, or if it would pin more than half of the cache. A pin of the same id is
+        replaced. Pins yield when the last request could otherwise not go on, and end with the engine's process.
+
+        Raises:
+            InvalidValue, TemplateError: the messages cannot be made a prompt, or ``seconds`` is outside its limits.
+            EngineStopped: the engine is gone.
+        """
+        ...
+
+    async def release(self, pin_id: str) -> None:
+        """Let go of a pin. Unknown ids hold nothing."""
+        ...
+
     def stats(self) -> EngineStats:
         """How busy the engine is now."""
         ...
 
-    def receipt(self, request_id: str) -> Receipt | None:
-        """The receipt of a finished request, while it is kept."""
+    def receipt(self, request_id: str, index: int = 0) -> Receipt | None:
+        """The receipt of a finished copy of a request, while it is kept; of none if the engine was lost meanwhile."""
         ...
 
     async def drain(self) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from cutaway.engine.answer import Answer
+from cutaway.engine.messages import Event, Pin
+from cutaway.engine.prepare import Prepared
 from cutaway.executor.runner import Runner
 from cutaway.glass.receipt import DeltaFacts
-from cutaway.glass.recorder import Draft, Recorder
-from cutaway.scheduler.plan import NewRequest, Outcome, RequestFinished, StepPlan, StepResult, TokenGenerated
+from cutaway.glass.recorder import Recorder
+from cutaway.scheduler.plan import Outcome, RequestFinished, StepPlan, StepResult, TokenGenerated
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.types import Delta, Finish, FinishReason, Usage
@@ -19,8 +21,10 @@ from cutaway.types import Delta, Finish, FinishReason, Usage
 
 @dataclass(slots=True)
 class _Live:
-    """What the core keeps about a request that has not ended."""
+    """What the core keeps about a copy of a request that has not ended."""
 
+    request_id: str
+    index: int
     answer: Answer
     end_ids: tuple[int, ...]
     failure: str | None = None  # what broke while its text was made
@@ -50,24 +54,41 @@ class EngineCore:
         self.tokenizer = tokenizer
         self.recorder = recorder
         self.clock = clock
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, _Live] = {}  # by copy id
 
     @property
-    def live_ids(self) -> tuple[str, ...]:
-        """Requests that have not ended."""
-        return tuple(self._live)
+    def num_live(self) -> int:
+        """Copies of requests that have not ended."""
+        return len(self._live)
 
-    def add(self, new: NewRequest, stop: tuple[str, ...], draft: Draft) -> list[tuple[str, Delta]]:
-        """Queue a request; what comes back is empty unless it was rejected."""
-        self._live[new.request_id] = _Live(Answer(self.tokenizer, new.token_ids[-1], stop), new.end_ids)
-        self.recorder.queued(new.request_id, draft, self.clock())
-        return list(self._tell(self.scheduler.add(new, self.clock() / 1e9)))
+    def add(self, prepared: Prepared) -> list[Event]:
+        """Queue a request with all its copies; what comes back is empty unless it was rejected."""
+        new, *forks = prepared.copies
+        now_ns = self.clock()
+        for index, each in enumerate(prepared.copies):
+            answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop)
+            self._live[each.request_id] = _Live(prepared.request_id, index, answer, each.end_ids)
+            self.recorder.queued(each, index, prepared.asked, now_ns)
+        return list(self._tell(self.scheduler.add(new, now_ns / 1e9, forks)))
 
-    def abort(self, request_id: str, cause: str) -> list[tuple[str, Delta]]:
-        """End a request from outside."""
-        return list(self._tell(self.scheduler.finish(request_id, FinishReason.ABORTED, cause)))
+    def abort(self, request_id: str, cause: str) -> list[Event]:
+        """End a request from outside, with all its copies. Unknown ids are nobody's."""
+        return self._abort([copy for copy, live in self._live.items() if live.request_id == request_id], cause)
 
-    def step(self) -> list[tuple[str, Delta]]:
+    def abort_all(self, cause: str) -> list[Event]:
+        """End all requests from outside."""
+        return self._abort(list(self._live), cause)
+
+    def pin(self, pin: Pin) -> int:
+        """Keep what the cache has of a prompt; how many tokens that is."""
+        until_s = self.clock() / 1e9 + pin.seconds
+        return self.scheduler.pins.pin(pin.pin_id, pin.token_ids, pin.salt, until_s)
+
+    def release(self, pin_id: str) -> None:
+        """Let go of a pin."""
+        self.scheduler.pins.release(pin_id)
+
+    def step(self) -> list[Event]:
         """Do one step; what comes back is what is new for each request concerned, none if there was nothing to do."""
         begin_ns = self.clock()
         plan = self.scheduler.plan(begin_ns / 1e9)
@@ -85,7 +106,11 @@ class EngineCore:
             cause = f"{type(error).__name__}: {error}"
             return StepResult(plan.plan_id, {}, {rows.request_id: cause for rows in plan.rows})
 
-    def _tell(self, outcomes: list[Outcome]) -> Iterator[tuple[str, Delta]]:
+    def _abort(self, copy_ids: list[str], cause: str) -> list[Event]:
+        outcomes = [self.scheduler.finish(copy, FinishReason.ABORTED, cause) for copy in copy_ids]
+        return list(self._tell([outcome for each in outcomes for outcome in each]))
+
+    def _tell(self, outcomes: list[Outcome]) -> Iterator[Event]:
         for outcome in outcomes:
             if outcome.request_id not in self._live:
                 continue  # it reached a stop string, or failed, with an earlier outcome
@@ -94,44 +119,44 @@ class EngineCore:
             except Exception as error:  # the border: a request whose text breaks fails alone
                 yield from self._fail(outcome, f"{type(error).__name__}: {error}")
 
-    def _tell_one(self, outcome: Outcome) -> Iterator[tuple[str, Delta]]:
+    def _tell_one(self, outcome: Outcome) -> Iterator[Event]:
         live = self._live[outcome.request_id]
         if isinstance(outcome, RequestFinished):
-            yield outcome.request_id, self._finish(outcome, "" if live.failure else live.answer.flush())
+            yield self._finish(outcome, "" if live.failure else live.answer.flush())
             return
-        yield outcome.request_id, self._generate(outcome, live)
+        yield Event(live.request_id, self._generate(outcome, live))
         if live.answer.stop is not None:
             yield from self._stop(outcome.request_id, FinishReason.STOP, _stop_cause(live.answer.stop))
 
-    def _fail(self, outcome: Outcome, cause: str) -> Iterator[tuple[str, Delta]]:
+    def _fail(self, outcome: Outcome, cause: str) -> Iterator[Event]:
         """End a request whose text broke."""
         self._live[outcome.request_id].failure = cause
         if isinstance(outcome, RequestFinished):
-            yield outcome.request_id, self._finish(outcome, "")
+            yield self._finish(outcome, "")
         else:  # if it has ended with this token, that is the next outcome
             yield from self._stop(outcome.request_id, FinishReason.FAILED, cause)
 
-    def _stop(self, request_id: str, reason: FinishReason, cause: str) -> Iterator[tuple[str, Delta]]:
-        """End a request from here, without the text that it holds back."""
-        for finished in self.scheduler.finish(request_id, reason, cause):
+    def _stop(self, copy_id: str, reason: FinishReason, cause: str) -> Iterator[Event]:
+        """End a copy of a request from here, without the text that it holds back."""
+        for finished in self.scheduler.finish(copy_id, reason, cause):
             assert isinstance(finished, RequestFinished)
-            yield request_id, self._finish(finished, "")
+            yield self._finish(finished, "")
 
     def _generate(self, outcome: TokenGenerated, live: _Live) -> Delta:
         """Turn a chosen token into a delta."""
         token_id = outcome.choice.token_id
         self.recorder.generated(outcome)
         if token_id in live.end_ids:
-            return Delta("", (outcome.choice,))
+            return Delta("", (outcome.choice,), index=live.index)
         begin_ns = self.clock()
         piece = live.answer.push(token_id)
         now_ns = self.clock()
         facts = DeltaFacts(now_ns, piece.text, piece.num_held_bytes)
         self.recorder.delivered(outcome.request_id, facts, now_ns - begin_ns)
-        return Delta(piece.text, (outcome.choice,))
+        return Delta(piece.text, (outcome.choice,), index=live.index)
 
-    def _finish(self, outcome: RequestFinished, rest: str) -> Delta:
-        """The last delta of a request: the text that was held back, and how it ended."""
+    def _finish(self, outcome: RequestFinished, rest: str) -> Event:
+        """The end of a copy of a request: the text that was held back, how it ended, and its receipt."""
         live = self._live.pop(outcome.request_id)
         stop = live.answer.stop
         if live.failure is not None:
@@ -142,9 +167,10 @@ class EngineCore:
         now_ns = self.clock()
         if rest:
             self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)
-        self.recorder.finished(outcome, self.scheduler.cache.num_free_blocks, now_ns)
+        receipt = self.recorder.finished(outcome, self.scheduler.cache.num_free_blocks, now_ns)
         usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens, outcome.num_cached_tokens)
-        return Delta(rest, finish=Finish(outcome.reason, outcome.cause, usage))
+        finish = Finish(outcome.reason, outcome.cause, usage)
+        return Event(live.request_id, Delta(rest, finish=finish, index=live.index), receipt)
 
 
 def _stop_cause(stop: str) -> str:

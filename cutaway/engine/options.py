@@ -6,6 +6,7 @@ from cutaway.errors import InvalidValue
 from cutaway.limits import check_number
 
 DTYPES = ("auto", "bfloat16", "float32")
+WORKERS = ("thread", "process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class EngineOptions:
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
         patience_s: seconds that a waiting request lets higher priorities go before it.
+        worker: where the engine runs: a thread of this process, or a process of its own, which is started again when
+            it dies.
 
     Raises:
         InvalidValue: a value is outside its limits.
@@ -42,6 +45,7 @@ class EngineOptions:
     max_running: int = 64
     max_waiting: int = 1024
     patience_s: float = 10.0
+    worker: str = "thread"
 
     def __post_init__(self) -> None:
         if self.context is not None:
@@ -52,3 +56,5 @@ class EngineOptions:
             check_number("threads", self.num_threads)
         if self.dtype not in DTYPES:
             raise InvalidValue("dtype", f"{self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.worker not in WORKERS:
+            raise InvalidValue("worker", f"{self.worker!r} is none of {', '.join(WORKERS)}")

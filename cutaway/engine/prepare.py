@@ -1,16 +1,17 @@
 """From a client's request to what the scheduler takes: prompt, tokens, limits filled in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutaway.errors import ContextExceeded
 from cutaway.glass.receipt import PromptFacts, RequestFacts
-from cutaway.glass.recorder import Draft
+from cutaway.glass.recorder import Asked
+from cutaway.limits import MAX_SEED
 from cutaway.scheduler.plan import NewRequest
 from cutaway.text.prompt import RenderedPrompt, encode, render
 from cutaway.text.template import ChatTemplate
 from cutaway.text.tokenizer import Tokenizer
-from cutaway.types import GenerationRequest
+from cutaway.types import GenerationRequest, Message, copy_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +19,17 @@ class Prepared:
     """A request that can be queued.
 
     Attributes:
-        new: for the scheduler.
-        stop: strings that end the answer.
-        draft: the receipt so far.
+        request_id: whose copies these are.
+        copies: for the scheduler; those after the first fork it.
+        stop: strings that end an answer.
+        asked: the receipts so far.
         notices: what was defaulted or changed, in words for the client.
     """
 
-    new: NewRequest
+    request_id: str
+    copies: tuple[NewRequest, ...]
     stop: tuple[str, ...]
-    draft: Draft
+    asked: Asked
     notices: tuple[str, ...]
 
 
@@ -69,15 +72,21 @@ class Preparer:
             sampling=request.sampling,
             num_top=max(request.num_logprobs or 0, request.num_candidates),
             num_candidates=request.num_candidates,
+            priority=request.priority,
+            salt=request.salt,
         )
-        draft = Draft(
-            RequestFacts(request.messages, request.sampling, request.max_tokens, request.stop),
+        asked = Asked(
+            RequestFacts(request.messages, request.sampling, request.max_tokens, request.stop, n=request.n),
             _prompt_facts(prompt, max_tokens, notices),
             received_ns,
             rendered_ns,
             tokenized_ns,
         )
-        return Prepared(new, request.stop, draft, notices)
+        return Prepared(request.request_id, _copies(new, request.n), request.stop, asked, notices)
+
+    def encode(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """The tokens of a conversation. Raises as ``prepare``."""
+        return encode(self.tokenizer, render(self.tokenizer, self.template, messages)).encoding.token_ids
 
     def _limit_answer(self, wanted: int | None, num_prompt_tokens: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens may be generated, and what to tell a client who asked for more than fit."""
@@ -88,6 +97,17 @@ class Preparer:
             return wanted or room, ()
         notice = f"max_tokens {wanted:,} was lowered to {room:,}: the context holds {self.context_length:,} tokens"
         return room, (notice,)
+
+
+def _copies(new: NewRequest, n: int) -> tuple[NewRequest, ...]:
+    """A request ``n`` times, each with a seed of its own and all with one prompt in the cache."""
+    return (new, *(_copy(new, index) for index in range(1, n)))
+
+
+def _copy(new: NewRequest, index: int) -> NewRequest:
+    seed = new.sampling.seed + index
+    sampling = replace(new.sampling, seed=seed if seed <= MAX_SEED else seed - 2**64)  # wraps around
+    return replace(new, request_id=copy_id(new.request_id, index), sampling=sampling, fork_of=new.request_id)
 
 
 def _prompt_facts(prompt: RenderedPrompt, max_tokens: int, notices: tuple[str, ...]) -> PromptFacts:

@@ -40,12 +40,14 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """The request as it came in."""
+    """The request as it came in; one of its ``n`` copies, with that copy's seed in ``sampling``."""
 
     messages: tuple[Message, ...]
     sampling: SamplingParams
     max_tokens: int | None
     stop: tuple[str, ...]
+    n: int = 1
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)

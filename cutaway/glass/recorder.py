@@ -1,10 +1,10 @@
 """Gathers receipts at the seams of the engine: from plans, results, outcomes and deltas.
 
 Nothing inside the scheduler, the models or the sampler knows that it is watched; what they return *is* the facts.
-Owns the receipts of live requests and a bounded number of finished ones.
+Owns the receipts of requests that have not finished.
 """
 
-from collections import OrderedDict
+from dataclasses import dataclass, field, replace
 
 from cutaway.glass.receipt import (
     DeltaFacts,
@@ -18,30 +18,47 @@ from cutaway.glass.receipt import (
     StepFacts,
     TokenFacts,
 )
-from cutaway.scheduler.plan import Decision, PrefixLookup, RequestFinished, StepPlan, StepResult, TokenGenerated
+from cutaway.scheduler.plan import (
+    Decision,
+    NewRequest,
+    PrefixLookup,
+    RequestFinished,
+    StepPlan,
+    StepResult,
+    TokenGenerated,
+)
 from cutaway.text.tokenizer import Tokenizer
 
-MAX_FINISHED_RECEIPTS = 64
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known about a request before the scheduler has it; for the times see ``Marks``."""
+
+    request: RequestFacts
+    prompt: PromptFacts
+    received_ns: int
+    rendered_ns: int
+    tokenized_ns: int
 
 
-class Draft:
+@dataclass(slots=True)
+class _Draft:
     """The receipt of a live request, as far as it has come."""
 
-    def __init__(
-        self, request: RequestFacts, prompt: PromptFacts, received_ns: int, rendered_ns: int, tokenized_ns: int
-    ) -> None:
-        self.request = request
-        self.prompt = prompt
-        self.received_ns = received_ns
-        self.rendered_ns = rendered_ns
-        self.tokenized_ns = tokenized_ns
-        self.queued_ns = tokenized_ns
-        self.detokenize_ns = 0
-        self.decisions: list[Decision] = []
-        self.lookup: PrefixLookup | None = None
-        self.steps: list[StepFacts] = []
-        self.tokens: list[TokenFacts] = []
-        self.deltas: list[DeltaFacts] = []
+    request: RequestFacts
+    asked: Asked
+    queued_ns: int
+    detokenize_ns: int = 0
+    decisions: list[Decision] = field(default_factory=list)
+    lookup: PrefixLookup | None = None
+    steps: list[StepFacts] = field(default_factory=list)
+    tokens: list[TokenFacts] = field(default_factory=list)
+    deltas: list[DeltaFacts] = field(default_factory=list)
+
+    @property
+    def prompt(self) -> PromptFacts:
+        """The prompt."""
+        return self.asked.prompt
 
 
 class Recorder:
@@ -50,24 +67,17 @@ class Recorder:
     Args:
         model: the model that answers.
         tokenizer: spells tokens.
-        max_finished: receipts of finished requests to keep; the oldest go first.
     """
 
-    def __init__(self, model: ModelFacts, tokenizer: Tokenizer, max_finished: int = MAX_FINISHED_RECEIPTS) -> None:
+    def __init__(self, model: ModelFacts, tokenizer: Tokenizer) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.max_finished = max_finished
-        self._drafts: dict[str, Draft] = {}
-        self._finished: OrderedDict[str, Receipt] = OrderedDict()
+        self._drafts: dict[str, _Draft] = {}
 
-    def receipt(self, request_id: str) -> Receipt | None:
-        """The receipt of a finished request, if it is still kept."""
-        return self._finished.get(request_id)
-
-    def queued(self, request_id: str, draft: Draft, at_ns: int) -> None:
-        """Open the receipt of a request that the scheduler now has."""
-        draft.queued_ns = at_ns
-        self._drafts[request_id] = draft
+    def queued(self, new: NewRequest, index: int, asked: Asked, at_ns: int) -> None:
+        """Open the receipt of a copy of a request that the scheduler now has."""
+        request = replace(asked.request, sampling=new.sampling, index=index)
+        self._drafts[new.request_id] = _Draft(request, asked, at_ns)
 
     def stepped(self, plan: StepPlan, result: StepResult, begin_ns: int, end_ns: int) -> None:
         """Note a step in the receipt of each request that it computed, and each decision with its reason."""
@@ -118,12 +128,10 @@ class Recorder:
             draft.detokenize_ns += detokenize_ns
             draft.deltas.append(delta)
 
-    def finished(self, outcome: RequestFinished, num_blocks_free: int, at_ns: int) -> None:
+    def finished(self, outcome: RequestFinished, num_blocks_free: int, at_ns: int) -> Receipt:
         """Close the receipt."""
-        draft = self._drafts.pop(outcome.request_id, None)
-        if draft is None:
-            return
-        self._finished[outcome.request_id] = Receipt(
+        draft = self._drafts.pop(outcome.request_id)
+        return Receipt(
             request_id=outcome.request_id,
             model=self.model,
             request=draft.request,
@@ -145,23 +153,21 @@ class Recorder:
                 num_blocks_free,
             ),
             marks=Marks(
-                draft.received_ns,
-                draft.rendered_ns,
-                draft.tokenized_ns,
+                draft.asked.received_ns,
+                draft.asked.rendered_ns,
+                draft.asked.tokenized_ns,
                 draft.queued_ns,
                 draft.detokenize_ns,
                 at_ns,
             ),
         )
-        while len(self._finished) > self.max_finished:
-            self._finished.popitem(last=False)
 
     def _spell(self, token_id: int) -> Spelling:
         tokenizer = self.tokenizer
         return Spelling(tokenizer.piece(token_id), tokenizer.token_bytes(token_id), tokenizer.is_special(token_id))
 
 
-def _mentioned(draft: Draft) -> set[int]:
+def _mentioned(draft: _Draft) -> set[int]:
     """Every token id that the receipt names."""
     token_ids = set(draft.prompt.token_ids)
     for token in draft.tokens:

@@ -43,9 +43,14 @@ class WaitingQueue:
         """The next one."""
         return self._queue[0] if self._queue else None
 
-    def why_full(self) -> str | None:
-        """Why nobody else may come to wait, or ``None``."""
-        return f"the queue is full ({self.max_waiting:,} requests)" if len(self) >= self.max_waiting else None
+    def why_full(self, count: int) -> str | None:
+        """Why ``count`` more may not come to wait, or ``None``."""
+        room = self.max_waiting - len(self)
+        if count <= room:
+            return None
+        if count == 1:
+            return f"the queue is full ({self.max_waiting:,} requests)"
+        return f"the queue has room for {max(room, 0):,} of {count:,} copies (it holds {self.max_waiting:,} requests)"
 
     def put(self, request: ScheduledRequest) -> None:
         """Let a request wait at its place."""

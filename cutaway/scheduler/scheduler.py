@@ -11,6 +11,7 @@ ranks behind it, so the first in rank always gets on, and everybody finishes.
 """
 
 from bisect import insort
+from collections.abc import Sequence
 from itertools import islice
 
 from cutaway.scheduler.cache import BlockCache, Found
@@ -28,7 +29,7 @@ from cutaway.scheduler.plan import (
     TokenGenerated,
 )
 from cutaway.scheduler.queue import WaitingQueue
-from cutaway.scheduler.request import ScheduledRequest, longest_length
+from cutaway.scheduler.request import ScheduledRequest
 from cutaway.types import FinishReason, TokenChoice
 
 
@@ -60,22 +61,20 @@ class Scheduler:
         """Requests that do not."""
         return len(self._queue)
 
-    def add(self, new: NewRequest, now: float = 0.0) -> list[Outcome]:
-        """Queue a request; one that can never run is rejected at once, with its one terminal outcome."""
-        assert new.token_ids, "a request has at least one token"
-        assert new.max_tokens >= 1, "a request generates at least one token"
-        assert new.request_id not in self._live, "a request id is in use"
-        assert new.request_id not in self._landing, "a request id is in use"
-        request = self._request(new, now)
-        cause = self.cache.why_never(longest_length(new)) or self._queue.why_full()
+    def add(self, new: NewRequest, now: float = 0.0, forks: Sequence[NewRequest] = ()) -> list[Outcome]:
+        """Queue a request and forks of it, all or none; what can never run is rejected at once."""
+        family = [self._request(each, now) for each in (new, *forks)]
+        longest = max(request.num_worth_computing for request in family)
+        cause = self.cache.why_never(longest) or self._queue.why_full(len(family))
         if cause is not None:
-            return [_finished(request, FinishReason.REJECTED, cause)]
-        parent = self._live.get(new.fork_of or "")
-        self._live[new.request_id] = request
-        if parent is not None and not parent.generated:
-            self._queue.put_beside(request, parent.request_id)
-        else:
-            self._queue.put(request)
+            return [_finished(request, FinishReason.REJECTED, cause) for request in family]
+        for request in family:
+            self._live[request.request_id] = request
+            parent = self._live.get(request.new.fork_of or "")
+            if parent is None or parent is request or parent.generated:
+                self._queue.put(request)
+            else:
+                self._queue.put_beside(request, parent.request_id)
         return []
 
     def finish(self, request_id: str, reason: FinishReason, cause: str) -> list[Outcome]:
@@ -132,6 +131,10 @@ class Scheduler:
         assert planned == sum(request.num_in_flight for request in holders)
 
     def _request(self, new: NewRequest, now: float) -> ScheduledRequest:
+        assert new.token_ids, "a request has at least one token"
+        assert new.max_tokens >= 1, "a request generates at least one token"
+        assert new.request_id not in self._live, "a request id is in use"
+        assert new.request_id not in self._landing, "a request id is in use"
         self._next_order += 1
         return ScheduledRequest(new, self.cache.root(new.salt), len(self.limits.groups), self._next_order, now)
 

@@ -1,339 +1,285 @@
-"""The engine around a runner without a model: text, stops, ends, failures, threads."""
+"""The engine as its clients see it, the same over a thread and over a process."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
-from fake_engine import CONTEXT, LIMITS, VOCAB_SIZE, make_core, make_preparer, make_request
+from fake_engine import (
+    CONTEXT,
+    LIMITS,
+    VOCAB_SIZE,
+    expected_ids,
+    ids_of,
+    make_core,
+    make_preparer,
+    make_request,
+)
 
 from cutaway.engine.core import EngineCore
-from cutaway.engine.local import LocalEngine
-from cutaway.errors import ContextExceeded, EngineStopped
-from cutaway.executor.fake import FakeRunner, expected_tokens
-from cutaway.executor.runner import Runner
-from cutaway.scheduler.plan import StepPlan, StepResult
-from cutaway.text.fake import ByteTokenizer
-from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Usage
+from cutaway.engine.engine import Engine
+from cutaway.engine.messages import Event
+from cutaway.engine.process import MAX_FAILED_STARTS, ProcessWorker
+from cutaway.engine.worker import ThreadWorker, Worker
+from cutaway.errors import CutawayError, EngineStopped, InvalidValue, OutOfMemory
+from cutaway.executor.fake import FakeRunner
+from cutaway.limits import MAX_SALT_CHARS
+from cutaway.scheduler.plan import SchedulerLimits, StepPlan, StepResult
+from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role, Usage
 
-
-def add(core: EngineCore, request: GenerationRequest) -> list[tuple[str, Delta]]:
-    prepared = make_preparer().prepare(request)
-    return core.add(prepared.new, prepared.stop, prepared.draft)
-
-
-def run(core: EngineCore) -> dict[str, list[Delta]]:
-    """Step until everybody has finished; the deltas of each request."""
-    deltas: dict[str, list[Delta]] = {request_id: [] for request_id in core.live_ids}
-    for _ in range(10_000):
-        if not core.live_ids:
-            return deltas
-        for request_id, delta in core.step():
-            deltas[request_id].append(delta)
-            core.scheduler.check()
-    raise AssertionError("the engine never came to rest")
-
-
-def expected_ids(request: GenerationRequest) -> list[int]:
-    return expected_tokens(make_preparer().prepare(request).new, VOCAB_SIZE)
-
-
-def shown(token_ids: list[int]) -> str:
-    """The text of an answer, decoded at once."""
-    tokenizer = ByteTokenizer()
-    kept = [token_id for token_id in token_ids if not tokenizer.is_special(token_id)]
-    return b"".join(map(tokenizer.token_bytes, kept)).decode("utf-8", "replace")
-
-
-def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas)
-
-
-def ids_of(deltas: list[Delta]) -> list[int]:
-    return [choice.token_id for delta in deltas for choice in delta.choices]
-
-
-@pytest.mark.parametrize("max_tokens", [1, 2, 3, 8, 100])
-def test_joined_deltas_are_the_whole_answer(max_tokens: int) -> None:
-    requests = {name: make_request(name, f"question {name}", max_tokens) for name in "abcde"}
-    core = make_core()
-    for request in requests.values():
-        assert not add(core, request)
-    for name, deltas in run(core).items():
-        expected = expected_ids(requests[name])
-        assert ids_of(deltas) == expected
-        assert text_of(deltas) == shown(expected)
-        assert [delta.finish is not None for delta in deltas] == [False] * (len(deltas) - 1) + [True]
-
-
-def test_the_last_delta_says_how_it_ended() -> None:
-    core = make_core()
-    add(core, make_request("a", "tomato", 5))
-    finish = run(core)["a"][-1].finish
-    assert finish == Finish(FinishReason.LENGTH, "max_tokens 5", Usage(6, 5))
-
-
-def test_an_end_token_is_counted_but_not_shown() -> None:
-    requests = (make_request(f"r{index}", f"question {index}", 200) for index in range(100))
-    request = next(request for request in requests if len(expected_ids(request)) < 200)
-    core = make_core()
-    add(core, request)
-    deltas = run(core)[request.request_id]
-    finish = deltas[-1].finish
-    assert finish is not None
-    assert finish.reason is FinishReason.STOP
-    assert finish.usage.completion_tokens == len(expected_ids(request))
-    assert "<|" not in text_of(deltas)
-
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_stop_string_ends_the_answer_before_it(length: int) -> None:
-    plain = make_request("a", "tomato", 60)
-    whole = shown(expected_ids(plain))
-    stop = whole[10 : 10 + length]
-    core = make_core()
-    add(core, make_request("a", "tomato", 60, stop=("never", stop)))
-    add(core, make_request("b", "neighbour", 60))
-    deltas = run(core)
-    assert text_of(deltas["a"]) == whole[: whole.index(stop)]
-    finish = deltas["a"][-1].finish
-    assert finish is not None
-    assert (finish.reason, finish.cause) == (FinishReason.STOP, f"stop string {stop!r}")
-    assert finish.usage.completion_tokens < 60
-    assert ids_of(deltas["b"]) == expected_ids(make_request("b", "neighbour", 60))
-
-
-@pytest.mark.parametrize("max_tokens", range(8, 12))
-def test_a_stop_string_that_the_last_allowed_token_completes_ends_the_answer(max_tokens: int) -> None:
-    whole = shown(expected_ids(make_request("a", "tomato", max_tokens)))
-    core = make_core()
-    add(core, make_request("a", "tomato", max_tokens, stop=(whole[-1],)))
-    deltas = run(core)["a"]
-    finish = deltas[-1].finish
-    assert finish is not None
-    assert (finish.reason, finish.cause) == (FinishReason.STOP, f"stop string {whole[-1]!r}")
-    assert text_of(deltas) == whole[: whole.index(whole[-1])]
-    receipt = core.recorder.receipt("a")
-    assert receipt is not None
-    assert receipt.finish.reason is FinishReason.STOP
-
-
-class BreakingTokenizer(ByteTokenizer):
-    """Breaks on one token."""
-
-    def __init__(self, token_id: int) -> None:
-        super().__init__()
-        self.token_id = token_id
-
-    def token_bytes(self, token_id: int) -> bytes:
-        if token_id == self.token_id:
-            raise ValueError("no bytes")
-        return super().token_bytes(token_id)
-
-
-@pytest.mark.parametrize("at", [0, 3, 9])
-def test_a_request_whose_text_breaks_fails_alone(at: int) -> None:
-    expected = {name: expected_ids(make_request(name, name, 10)) for name in ("broken", "healthy")}
-    breaking = expected["broken"][at]
-    core = make_core()
-    for name, tokenizer in (("broken", BreakingTokenizer(breaking)), ("healthy", ByteTokenizer())):
-        core.tokenizer = tokenizer
-        add(core, make_request(name, name, 10))
-    deltas = run(core)
-    finish = deltas["broken"][-1].finish
-    assert finish is not None
-    assert (finish.reason, finish.cause) == (FinishReason.FAILED, "ValueError: no bytes")
-    assert sum(delta.finish is not None for delta in deltas["broken"]) == 1
-    assert ids_of(deltas["healthy"]) == expected["healthy"]
-    assert core.scheduler.cache.num_free_blocks == LIMITS.groups[0].num_blocks
-
-
-def test_text_held_back_for_a_stop_string_that_never_comes_is_shown_at_the_end() -> None:
-    whole = shown(expected_ids(make_request("a", "tomato", 20)))
-    core = make_core()
-    add(core, make_request("a", "tomato", 20, stop=(whole[-3:] + "never",)))
-    assert text_of(run(core)["a"]) == whole
-
-
-@pytest.mark.parametrize("steps", range(8))
-def test_an_abort_at_any_moment_frees_everything(steps: int) -> None:
-    core = make_core()
-    add(core, make_request("a", "a long question " * 3, 50))
-    for _ in range(steps):
-        core.step()
-    ((request_id, delta),) = core.abort("a", "the client left")
-    assert request_id == "a"
-    assert delta.finish is not None
-    assert delta.finish.reason is FinishReason.ABORTED
-    assert core.scheduler.cache.num_free_blocks == LIMITS.groups[0].num_blocks
-    assert not core.live_ids
-
-
-def test_an_abort_of_nobody_does_nothing() -> None:
-    assert make_core().abort("nobody", "test") == []
-
-
-class BreakingRunner:
-    """A runner that breaks in one step, whatever it computes there."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.inner = FakeRunner(LIMITS.block_size, VOCAB_SIZE)
-
-    def execute(self, plan: StepPlan) -> StepResult:
-        if plan.plan_id == self.step:
-            raise ValueError("a kernel broke")
-        return self.inner.execute(plan)
-
-
-def test_a_step_that_breaks_fails_the_requests_in_it_and_nobody_else() -> None:
-    core = make_core(BreakingRunner(1))
-    add(core, make_request("in it", "first", 10))
-    core.step()
-    core.step()
-    assert not core.live_ids
-    add(core, make_request("later", "second", 10))
-    assert ids_of(run(core)["later"]) == expected_ids(make_request("later", "second", 10))
-    receipt = core.recorder.receipt("in it")
-    assert receipt is not None
-    assert receipt.finish.cause == "ValueError: a kernel broke"
-
-
-def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ContextExceeded, match=f"{CONTEXT} tokens, but the context holds {CONTEXT}"):
-        make_preparer().prepare(make_request("a", "x" * CONTEXT))
-
-
-def test_a_longer_answer_than_fits_is_clamped_and_said_so() -> None:
-    prepared = make_preparer().prepare(make_request("a", "x" * (CONTEXT - 10), 11))
-    assert prepared.new.max_tokens == 10
-    assert "max_tokens 11 was lowered to 10: the context holds 256 tokens" in prepared.notices
+Play = Callable[[Engine], Awaitable[None]]
+LONG = "a question that fills some blocks of the cache"
 
 
 class GatedRunner:
-    """A runner that does its first steps at once, and each further one when the gate is open."""
+    """A runner that does its first steps at once, and each further one when the gate, a file, is there."""
 
-    def __init__(self, num_free_steps: int = 4) -> None:
+    def __init__(self, gate: Path, num_free_steps: int = 4) -> None:
+        self.gate = gate
         self.num_free_steps = num_free_steps
-        self.gate = threading.Event()
         self.inner = FakeRunner(LIMITS.block_size, VOCAB_SIZE)
 
     def execute(self, plan: StepPlan) -> StepResult:
-        if plan.plan_id >= self.num_free_steps:
-            assert self.gate.wait(60), "nobody opened the gate"
+        deadline = time.monotonic() + 60
+        while plan.plan_id >= self.num_free_steps and not self.gate.exists():
+            assert time.monotonic() < deadline, "nobody opened the gate"
+            time.sleep(0.001)
         return self.inner.execute(plan)
 
 
-def in_thread(play: Callable[[LocalEngine], object], runner: Runner | None = None) -> None:
-    """Run a play with an engine in a thread, and see that it stops."""
+def make_gated_core(gate: Path) -> EngineCore:
+    return make_core(GatedRunner(gate))
 
-    async def all_of_it() -> None:
-        engine = LocalEngine(make_core(runner), make_preparer())
-        await play(engine)  # type: ignore[misc]
-        await engine.drain()
-        assert engine.stats().num_free_blocks == LIMITS.groups[0].num_blocks
 
-    asyncio.run(all_of_it())
+def make_small_core(limits: SchedulerLimits) -> EngineCore:
+    return make_core(limits=limits)
+
+
+def thread(load: Callable[[], EngineCore]) -> Worker:
+    return ThreadWorker(load())
+
+
+def process(load: Callable[[], EngineCore]) -> Worker:
+    worker = ProcessWorker(load)
+    worker.wait()
+    return worker
+
+
+@pytest.fixture(params=[thread, process])
+def place(request: pytest.FixtureRequest) -> Callable[[Callable[[], EngineCore]], Worker]:
+    """Where the engine runs."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def act(place: Callable[[Callable[[], EngineCore]], Worker]) -> Callable[..., None]:
+    """Runs a play with an engine, and sees that it stops and that everything was given back."""
+
+    def run(play: Play, load: Callable[[], EngineCore] = make_core) -> None:
+        async def all_of_it() -> None:
+            engine = Engine(place(load), make_preparer())
+            await play(engine)
+            await engine.drain()
+            assert engine.stats().num_free_blocks == engine.stats().num_blocks
+            assert engine.stats().num_running == engine.stats().num_waiting == 0
+
+        asyncio.run(all_of_it())
+        assert not multiprocessing.active_children()
+
+    return run
 
 
 async def collect(stream: AsyncIterator[Delta]) -> list[Delta]:
     return [delta async for delta in stream]
 
 
-def test_many_clients_of_an_engine_in_a_thread_get_their_own_answers() -> None:
+def finish_of(deltas: list[Delta]) -> tuple[FinishReason, str]:
+    finish = deltas[-1].finish
+    assert finish is not None
+    return finish.reason, finish.cause
+
+
+def test_many_clients_get_their_own_answers(act: Callable[..., None]) -> None:
     requests = [make_request(f"r{index}", f"question {index}", 1 + index % 20) for index in range(60)]
 
-    async def ask(engine: LocalEngine, request: GenerationRequest) -> None:
-        deltas = [delta async for delta in engine.submit(request)]
-        assert ids_of(deltas) == expected_ids(request)
+    async def ask(engine: Engine, request: GenerationRequest) -> None:
+        assert ids_of(await collect(engine.submit(request))) == expected_ids(request)
 
-    async def play(engine: LocalEngine) -> None:
+    async def play(engine: Engine) -> None:
         await asyncio.gather(*(ask(engine, request) for request in requests))
 
-    in_thread(play)
+    act(play)
 
 
-def test_a_request_id_that_is_in_use_is_refused_and_harms_nobody() -> None:
-    runner = GatedRunner()
-
-    async def play(engine: LocalEngine) -> None:
+def test_a_request_id_that_is_in_use_is_refused_and_harms_nobody(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
         stream = engine.submit(make_request("a", "tomato", 30))
         deltas = [await anext(stream)]
-        second = asyncio.create_task(collect(engine.submit(make_request("a", "another", 5))))
-        await asyncio.sleep(0.1)  # both wait for the engine now
-        runner.gate.set()
-        finish = (await second)[-1].finish
-        assert finish is not None
-        assert (finish.reason, finish.cause) == (FinishReason.REJECTED, "a request with the id 'a' is running")
-        deltas += [delta async for delta in stream]
+        second = await collect(engine.submit(replace(make_request("a", "another", 5), n=2)))
+        assert finish_of(second) == (FinishReason.REJECTED, "a request with the id 'a' is running")
+        assert [delta.index for delta in second] == [0, 1]
+        (tmp_path / "gate").touch()
+        deltas += await collect(stream)
         assert ids_of(deltas) == expected_ids(make_request("a", "tomato", 30))
 
-    in_thread(play, runner)
+    act(play, partial(make_gated_core, tmp_path / "gate"))
 
 
-def test_leaving_the_stream_aborts_the_request() -> None:
-    runner = GatedRunner()
-
-    async def play(engine: LocalEngine) -> None:
-        stream = engine.submit(make_request("a", "tomato", 200))
+def test_leaving_the_stream_aborts_the_request(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        stream = engine.submit(replace(make_request("a", "tomato", 200), n=2))
         async for delta in stream:
             if delta.choices:
                 break
         await stream.aclose()  # type: ignore[attr-defined]
-        runner.gate.set()
-        while (receipt := engine.receipt("a")) is None:
+        (tmp_path / "gate").touch()
+        while engine.receipt("a", 1) is None:
             await asyncio.sleep(0.001)
-        assert receipt.finish.reason is FinishReason.ABORTED
+        for index in (0, 1):
+            receipt = engine.receipt("a", index)
+            assert receipt is not None
+            assert receipt.finish.reason is FinishReason.ABORTED
 
-    in_thread(play, runner)
+    act(play, partial(make_gated_core, tmp_path / "gate"))
 
 
-def test_an_aborted_stream_ends_with_one_terminal_delta() -> None:
-    runner = GatedRunner()
-
-    async def play(engine: LocalEngine) -> None:
+def test_an_aborted_stream_ends_with_one_terminal_delta(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
         stream = engine.submit(make_request("a", "tomato", 200))
         deltas = [await anext(stream) for _ in range(3)]
         await engine.abort("a")
-        runner.gate.set()
-        deltas += [delta async for delta in stream]
-        finish = deltas[-1].finish
-        assert finish is not None
-        assert finish.reason is FinishReason.ABORTED
+        (tmp_path / "gate").touch()
+        deltas += await collect(stream)
+        assert finish_of(deltas)[0] is FinishReason.ABORTED
 
-    in_thread(play, runner)
+    act(play, partial(make_gated_core, tmp_path / "gate"))
 
 
-def test_a_drained_engine_finishes_what_runs_and_takes_nothing_new() -> None:
-    async def play(engine: LocalEngine) -> None:
+def test_a_drained_engine_finishes_what_runs_and_takes_nothing_new(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
         stream = engine.submit(make_request("a", "tomato", 30))
         deltas = [await anext(stream)]
         draining = asyncio.create_task(engine.drain())
-        deltas += [delta async for delta in stream]
+        deltas += await collect(stream)
         await draining
         assert ids_of(deltas) == expected_ids(make_request("a", "tomato", 30))
         with pytest.raises(EngineStopped):
             await anext(engine.submit(make_request("b", "too late")))
 
-    in_thread(play)
+    act(play)
 
 
-def test_a_closed_engine_aborts_what_runs() -> None:
-    runner = GatedRunner()
-
-    async def play(engine: LocalEngine) -> None:
+def test_a_closed_engine_aborts_what_runs(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
         stream = engine.submit(make_request("a", "tomato", 200))
         deltas = [await anext(stream)]
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
         await asyncio.sleep(0)  # let it begin
-        runner.gate.set()
-        deltas += [delta async for delta in stream]
+        (tmp_path / "gate").touch()
+        deltas += await collect(stream)
         await closing
-        finish = deltas[-1].finish
-        assert finish is not None
-        assert (finish.reason, finish.cause) == (FinishReason.ABORTED, "the engine was stopped")
+        assert finish_of(deltas) == (FinishReason.ABORTED, "the engine was stopped")
 
-    in_thread(play, runner)
+    act(play, partial(make_gated_core, tmp_path / "gate"))
+
+
+def test_copies_share_the_prompt_and_end_one_by_one(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
+        deltas = await collect(engine.submit(replace(make_request("a", LONG, 12), n=3)))
+        for index in range(3):
+            own = [delta for delta in deltas if delta.index == index]
+            assert ids_of(own) == expected_ids(make_request("a", LONG, 12))
+            assert own[-1].finish is not None
+            receipt = engine.receipt("a", index)
+            assert receipt is not None
+            assert receipt.finish.num_cached_tokens == (len(LONG) - 1 if index else 0)
+
+    act(play)
+
+
+async def cached_tokens(engine: Engine, request: GenerationRequest) -> int:
+    finish = (await collect(engine.submit(request)))[-1].finish
+    assert finish is not None
+    return finish.usage.cached_tokens
+
+
+def test_only_requests_with_the_same_salt_share_the_cache(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
+        assert await cached_tokens(engine, replace(make_request("a", LONG), salt="x")) == 0
+        assert await cached_tokens(engine, replace(make_request("b", LONG), salt="y")) == 0
+        assert await cached_tokens(engine, replace(make_request("c", LONG), salt="x")) == 44
+
+    act(play)
+
+
+def test_the_smaller_priority_goes_first(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        ended: list[str] = []
+
+        async def rest(name: str, stream: AsyncIterator[Delta]) -> None:
+            await collect(stream)
+            ended.append(name)
+
+        streams = {}
+        for name, priority in (("first", 0), ("late", 5), ("early", -5), ("middle", 0)):
+            request = make_request(name, name, max_tokens=CONTEXT)  # so much that there is a notice
+            streams[name] = engine.submit(replace(request, priority=priority))
+            assert (await anext(streams[name])).notices  # the engine has it by now, or is in a step
+            while not engine.stats().num_running:
+                await asyncio.sleep(0.001)
+        (tmp_path / "gate").touch()
+        await asyncio.gather(*(rest(name, stream) for name, stream in streams.items()))
+        assert ended == ["first", "early", "middle", "late"]
+
+    act(play, partial(make_slow_core, tmp_path / "gate"))
+
+
+def make_slow_core(gate: Path) -> EngineCore:
+    return make_core(GatedRunner(gate, num_free_steps=1), replace(LIMITS, max_running=1))
+
+
+def test_a_pinned_conversation_stays_in_the_cache_until_it_is_released(act: Callable[..., None]) -> None:
+    system = (Message(Role.USER, LONG),)
+
+    async def fill(engine: Engine, name: str) -> None:
+        for index in range(10):
+            await collect(engine.submit(make_request(f"{name}{index}", f"{index} {name} " * 12, 8)))
+
+    async def play(engine: Engine) -> None:
+        assert await engine.pin("p", system, 60) == 0  # the cache has nothing of it yet
+        await collect(engine.submit(make_request("a", LONG)))
+        assert await engine.pin("p", system, 60) == 44
+        await fill(engine, "x")
+        assert await cached_tokens(engine, make_request("b", LONG)) == 44
+        await engine.release("p")
+        await fill(engine, "y")
+        assert await cached_tokens(engine, make_request("c", LONG)) == 0
+        for seconds in (0, -1, 86_401, float("nan")):
+            with pytest.raises(InvalidValue, match="pin_seconds"):
+                await engine.pin("p", system, seconds)
+
+    act(play, partial(make_small_core, replace(LIMITS, groups=(replace(LIMITS.groups[0], num_blocks=40),))))
+
+
+def test_wrong_values_of_a_request_are_refused() -> None:
+    request = make_request("a", "tomato")
+    for values, name in (
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"priority": 1001}, "priority"),
+        ({"salt": "x" * (MAX_SALT_CHARS + 1)}, "salt"),
+    ):
+        with pytest.raises(InvalidValue, match=f"^{name}: "):
+            replace(request, **values)  # type: ignore[arg-type]
 
 
 class BrokenCore(EngineCore):
@@ -341,7 +287,7 @@ class BrokenCore(EngineCore):
 
     num_steps = 0
 
-    def step(self) -> list[tuple[str, Delta]]:
+    def step(self) -> list[Event]:
         self.num_steps += 1
         if self.num_steps == 3:
             raise RuntimeError("a bug")
@@ -349,14 +295,170 @@ class BrokenCore(EngineCore):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_engine_that_dies_tells_everybody_who_waits() -> None:
+def test_a_thread_that_dies_tells_everybody_who_waits() -> None:
     async def play() -> None:
         core = make_core()
         broken = BrokenCore(core.scheduler, core.runner, core.tokenizer, core.recorder, core.clock)
-        engine = LocalEngine(broken, make_preparer())
-        with pytest.raises(EngineStopped, match="stopped while the request was running"):
-            [delta async for delta in engine.submit(make_request("a", "tomato", 30))]
+        engine = Engine(ThreadWorker(broken), make_preparer())
+        deltas = await collect(engine.submit(make_request("a", "tomato", 30)))
+        assert finish_of(deltas) == (FinishReason.FAILED, "the engine broke: RuntimeError: a bug")
         with pytest.raises(EngineStopped):
             await anext(engine.submit(make_request("b", "tomato", 30)))
+        engine.close()
+
+    asyncio.run(play())
+
+
+def kill_children() -> None:
+    for child in multiprocessing.active_children():
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+
+
+def test_a_process_that_dies_fails_what_ran_and_is_started_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(make_gated_core, tmp_path / "gate")), make_preparer())
+        requests = [replace(make_request(f"r{index}", "tomato", 30), n=1 + index % 2) for index in range(5)]
+        streams = [engine.submit(request) for request in requests]
+        begun = await asyncio.gather(*(anext(stream) for stream in streams))
+        kill_children()
+        for request, stream, first in zip(requests, streams, begun, strict=True):
+            deltas = await asyncio.wait_for(collect(stream), 2)
+            finishes = [delta.finish for delta in deltas if delta.finish is not None]
+            assert len(finishes) == request.n
+            for finish in finishes:
+                assert finish.reason is FinishReason.FAILED
+                assert finish.cause == "the engine process was killed (signal 9); another one is being started"
+            assert sum(finish.usage.completion_tokens for finish in finishes) == len(ids_of([first, *deltas]))
+        (tmp_path / "gate").touch()
+        for request in requests:
+            deltas = await collect(engine.submit(request))
+            assert ids_of([delta for delta in deltas if not delta.index]) == expected_ids(request)
+        await engine.drain()
+
+    asyncio.run(play())
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_may_die_again_and_again() -> None:
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        for index in range(MAX_FAILED_STARTS + 2):
+            request = make_request(f"r{index}", "tomato", 5)
+            assert ids_of(await collect(engine.submit(request))) == expected_ids(request)
+            kill_children()
+            # Whether it is lost depends on when the engine hears of the death; the next one is not.
+            await collect(engine.submit(make_request("maybe lost", "tomato", 5)))
+        engine.close()
+
+    asyncio.run(play())
+    assert not multiprocessing.active_children()
+
+
+async def ask_on_and_on(engine: Engine) -> None:
+    while True:
+        deltas = await collect(engine.submit(make_request("a", "tomato")))
+        assert finish_of(deltas)[0] is FinishReason.FAILED
+
+
+def load_once(marker: Path) -> EngineCore:
+    """Load the first time; die in every later attempt."""
+    if marker.exists():
+        os._exit(3)
+    marker.touch()
+    return make_core()
+
+
+def test_a_process_that_cannot_be_started_again_is_given_up(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(load_once, tmp_path / "loaded")), make_preparer())
+        stream = engine.submit(make_request("a", "tomato", 200))
+        await anext(stream)
+        kill_children()
+        assert finish_of(await collect(stream))[0] is FinishReason.FAILED
+        with pytest.raises(EngineStopped):
+            await ask_on_and_on(engine)
+        await engine.drain()
+
+    asyncio.run(play())
+    assert not multiprocessing.active_children()
+
+
+def refuse_to_load() -> EngineCore:
+    raise OutOfMemory("the model", 2_000_000, 1_000_000, hint="choose a smaller model")
+
+
+def die_while_loading() -> EngineCore:
+    os._exit(3)
+
+
+def test_a_model_that_cannot_be_loaded_is_the_same_error_from_a_process() -> None:
+    with pytest.raises(OutOfMemory) as caught:
+        ProcessWorker(refuse_to_load).wait()
+    assert str(caught.value) == ("the model needs 2 MB of memory, but 1 MB are available\nhint: choose a smaller model")
+    assert caught.value.needed_bytes == 2_000_000
+    with pytest.raises(EngineStopped, match=r"the engine process ended \(exit code 3\)"):
+        ProcessWorker(die_while_loading).wait()
+    assert not multiprocessing.active_children()
+
+
+def test_every_kind_of_error_survives_the_way_between_processes() -> None:
+    import pickle
+
+    def kinds(kind: type[CutawayError]) -> list[type[CutawayError]]:
+        return [kind, *(each for below in kind.__subclasses__() for each in kinds(below))]
+
+    for kind in kinds(CutawayError):
+        error = kind.__new__(kind, "what happened")
+        error.__dict__ |= {"message": "what happened", "hint": "what to do", "extra": 5}
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (kind, "what happened\nhint: what to do", vars(error))
+
+
+def test_a_process_does_not_outlive_its_parent() -> None:
+    code = """
+        import os, sys, multiprocessing
+        sys.path[:0] = ["tests"]
+        from fake_engine import make_core
+        from cutaway.engine.process import ProcessWorker
+        if __name__ == "__main__":
+            worker = ProcessWorker(make_core)
+            worker.wait()
+            print(multiprocessing.active_children()[0].pid, flush=True)
+            os._exit(0)
+    """
+    root = Path(__file__).parents[2]
+    script = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(script, capture_output=True, text=True, cwd=root, timeout=60, check=True)
+    pid = int(result.stdout)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+            return  # nobody here collects what it left
+        time.sleep(0.01)
+    raise AssertionError("the process goes on alone")
+
+
+def test_a_prompt_of_the_whole_context_crosses_the_pipe_while_a_step_runs(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(make_gated_core, tmp_path / "gate")), make_preparer())
+        first = engine.submit(make_request("a", "tomato", 50))
+        await anext(first)
+        requests = [make_request(f"r{index}", "x" * (CONTEXT - 8), 8) for index in range(90)]
+        asking = asyncio.gather(*(collect(engine.submit(request)) for request in requests))
+        await asyncio.sleep(0.2)  # the pipe is full now, and the engine is in a step
+        (tmp_path / "gate").touch()
+        for request, deltas in zip(requests, await asking, strict=True):
+            assert ids_of(deltas) == expected_ids(request)
+            assert deltas[-1].finish is not None
+            assert deltas[-1].finish.usage == replace(
+                Usage(CONTEXT - 8, len(ids_of(deltas))), cached_tokens=deltas[-1].finish.usage.cached_tokens
+            )
+        await collect(first)
+        await engine.drain()
 
     asyncio.run(play())

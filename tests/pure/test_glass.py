@@ -11,6 +11,7 @@ from cutaway.errors import InvalidValue
 from cutaway.glass.explain import explain
 from cutaway.glass.ledger import time_ledger, timings
 from cutaway.glass.receipt import ClientFacts, Receipt
+from cutaway.glass.receipts import Receipts
 from cutaway.glass.stages import mark_template, tell_stages
 from cutaway.glass.words import LANGUAGES, load_words
 from cutaway.types import Draw, FinishReason, GenerationRequest
@@ -20,17 +21,15 @@ def receipt_of(request: GenerationRequest, abort_after: int | None = None) -> Re
     """Run a request on the fake engine, maybe beside others, and take its receipt."""
     core = make_core()
     for other in (request, make_request("neighbour", "somebody else's question", 30)):
-        prepared = make_preparer().prepare(other)
-        core.add(prepared.new, prepared.stop, prepared.draft)
-    steps = 0
-    while request.request_id in core.live_ids:
-        core.step()
-        steps += 1
-        if steps == abort_after:
-            core.abort(request.request_id, "the client left")
-    receipt = core.recorder.receipt(request.request_id)
-    assert receipt is not None
-    return receipt
+        core.add(make_preparer().prepare(other))
+    for step in range(1, 1000):
+        events = core.step()
+        if step == abort_after:
+            events += core.abort(request.request_id, "the client left")
+        for event in events:
+            if event.request_id == request.request_id and event.receipt is not None:
+                return event.receipt
+    raise AssertionError("the request never ended")
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +153,11 @@ def test_an_unknown_language_is_refused() -> None:
         load_words("xx")
 
 
-def test_only_so_many_finished_receipts_are_kept() -> None:
-    core = make_core()
-    core.recorder.max_finished = 3
+def test_only_so_many_receipts_are_kept(receipt: Receipt) -> None:
+    receipts = Receipts(max_kept=3)
     for index in range(5):
-        prepared = make_preparer().prepare(make_request(f"r{index}", "x", 1))
-        core.add(prepared.new, prepared.stop, prepared.draft)
-        while core.live_ids:
-            core.step()
-    assert [core.recorder.receipt(f"r{index}") is not None for index in range(5)] == [False, False, True, True, True]
+        receipts.put(replace(receipt, request_id=f"r{index}"))
+    assert [receipts.get(f"r{index}") is not None for index in range(5)] == [False, False, True, True, True]
 
 
 def test_the_answer_is_the_same_whatever_is_recorded() -> None:

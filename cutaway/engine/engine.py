@@ -1,0 +1,156 @@
+"""The client's side of an engine, wherever its loop runs."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+from cutaway.engine.client import EngineStats
+from cutaway.engine.messages import Abort, Add, Pin, Release, Report, Stop
+from cutaway.engine.prepare import Prepared, Preparer
+from cutaway.engine.streams import Streams
+from cutaway.engine.worker import Listener, Worker
+from cutaway.errors import EngineStopped
+from cutaway.glass.receipt import ModelFacts, Receipt
+from cutaway.glass.receipts import Receipts
+from cutaway.limits import check_number
+from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Message, Usage, copy_id
+
+T = TypeVar("T")
+
+
+class Engine:
+    """``EngineClient`` over a worker.
+
+    Args:
+        worker: runs the loop; it belongs to the engine from now on.
+        preparer: turns requests into prompts, on the caller's side.
+    """
+
+    def __init__(self, worker: Worker, preparer: Preparer) -> None:
+        self._worker = worker
+        self._preparer = preparer
+        self._streams = Streams()
+        self._receipts = Receipts()
+        self._stats = EngineStats(0, 0, 0, 0)
+        self._pinned: dict[int, Callable[[int | None], bool]] = {}  # by call id: who waits for the answer
+        self._call_ids = itertools.count()
+        self._stopping = False
+        worker.start(Listener(self._take, self._lose))
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model that answers."""
+        return self._worker.model
+
+    async def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+        """Run a request; see ``EngineClient.submit``."""
+        self._check_running()
+        prepared = await asyncio.to_thread(self._preparer.prepare, request)
+        deltas: asyncio.Queue[Delta] = asyncio.Queue()
+        num_prompt_tokens = len(prepared.copies[0].token_ids)
+        if not self._streams.open(request.request_id, request.n, num_prompt_tokens, _on_loop(deltas.put_nowait)):
+            for delta in _in_use(prepared):
+                yield delta
+            return
+        self._send(Add(prepared))
+        num_open = request.n
+        try:
+            if prepared.notices:
+                yield Delta("", notices=prepared.notices)
+            while num_open:
+                delta = await deltas.get()
+                num_open -= delta.finish is not None
+                yield delta
+        finally:
+            if num_open:
+                self._send(Abort(request.request_id))
+
+    async def abort(self, request_id: str) -> None:
+        """End a request now."""
+        self._send(Abort(request_id))
+
+    async def pin(self, pin_id: str, messages: Sequence[Message], seconds: float, salt: str = "") -> int:
+        """Keep what the cache has of a conversation; see ``EngineClient.pin``."""
+        check_number("pin_seconds", seconds)
+        self._check_running()
+        token_ids = await asyncio.to_thread(self._preparer.encode, tuple(messages))
+        answers: asyncio.Queue[int | None] = asyncio.Queue()
+        call_id = next(self._call_ids)
+        self._pinned[call_id] = _on_loop(answers.put_nowait)
+        self._send(Pin(call_id, pin_id, token_ids, salt, seconds))
+        num_tokens = await answers.get()
+        if num_tokens is None:
+            raise EngineStopped("the engine stopped while a prefix was pinned")
+        return num_tokens
+
+    async def release(self, pin_id: str) -> None:
+        """Let go of a pin."""
+        self._send(Release(pin_id))
+
+    def stats(self) -> EngineStats:
+        """How busy the engine is now."""
+        return self._stats
+
+    def receipt(self, request_id: str, index: int = 0) -> Receipt | None:
+        """The receipt of a finished copy of a request, while it is kept."""
+        return self._receipts.get(copy_id(request_id, index))
+
+    async def drain(self) -> None:
+        """Take no new requests, finish those that run, and stop."""
+        self._stopping = True
+        self._worker.send(Stop.DRAIN)
+        await asyncio.to_thread(self._worker.join)
+
+    def close(self) -> None:
+        """Stop: take no new requests, abort those that run, and wait for the step under way."""
+        self._stopping = True
+        self._worker.send(Stop.CLOSE)
+        self._worker.join()
+
+    def _check_running(self) -> None:
+        if self._stopping or self._worker.stopped:
+            raise EngineStopped("the engine takes no more requests")
+
+    def _send(self, command: Add | Abort | Pin | Release) -> None:
+        self._worker.send(command)
+        if self._worker.stopped:  # perhaps before it saw the command
+            self._lose("the engine stopped")
+
+    def _take(self, report: Report) -> None:
+        """Hand out what the worker reports."""
+        self._stats = report.stats
+        for event in report.events:
+            if event.receipt is not None:
+                self._receipts.put(event.receipt)
+        for call_id, num_tokens in report.pinned:
+            self._pinned.pop(call_id)(num_tokens)
+        for request_id in self._streams.take(report.events):
+            self._worker.send(Abort(request_id))
+
+    def _lose(self, cause: str) -> None:
+        """The worker has lost everything that was under way."""
+        self._streams.lose(cause)
+        while self._pinned:
+            self._pinned.popitem()[1](None)
+
+
+def _on_loop(take: Callable[[T], object]) -> Callable[[T], bool]:
+    """Let ``take`` be called from any thread; it runs on the event loop that runs now. False if that has ended."""
+    loop = asyncio.get_running_loop()
+
+    def post(value: T) -> bool:
+        try:
+            loop.call_soon_threadsafe(take, value)
+        except RuntimeError:
+            return False
+        return True
+
+    return post
+
+
+def _in_use(prepared: Prepared) -> list[Delta]:
+    """The answer to a request whose id is in use: the request that has it goes on undisturbed."""
+    cause = f"a request with the id {prepared.request_id!r} is running"
+    finish = Finish(FinishReason.REJECTED, cause, Usage(len(prepared.copies[0].token_ids), 0))
+    return [Delta("", finish=finish, index=index) for index in range(len(prepared.copies))]

@@ -1,0 +1,211 @@
+"""An engine's loop in a process of its own.
+
+The process loads the model, says that it is ready, and then takes commands and sends reports over one pipe, as plain
+pickled data. It ends when it is told to, or when the pipe's other end is gone, so it never outlives its parent. When it
+dies, the pipe breaks at once: whoever waits hears it, and another process is started in its place.
+"""
+
+import multiprocessing
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+
+from cutaway.engine.core import EngineCore
+from cutaway.engine.loop import STOPPED, EngineLoop
+from cutaway.engine.messages import Command, Report, Stop
+from cutaway.engine.worker import Listener
+from cutaway.errors import CutawayError, EngineStopped
+from cutaway.glass.receipt import ModelFacts
+
+# A process that dies before it is ready is started again at most this often in a row.
+MAX_FAILED_STARTS = 3
+
+Load = Callable[[], EngineCore]
+Message = ModelFacts | CutawayError | Report  # it is ready; it cannot be; it goes on
+
+
+class ProcessWorker:
+    """Runs a core in a process of its own, and starts another one when it dies.
+
+    Args:
+        load: makes the core, in that process; a function that pickle finds by its name, or a partial of one.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self.stopped = False
+        self._load = load
+        self._stop: Stop | None = None
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._child = _Child(load)
+        self._model: ModelFacts | None = None
+        self._supervisor: threading.Thread | None = None
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model that it runs."""
+        assert self._model is not None, "it is ready"
+        return self._model
+
+    def wait(self) -> ModelFacts:
+        """Wait until the process is ready.
+
+        Raises:
+            CutawayError: the model cannot be loaded.
+            EngineStopped: the process died meanwhile.
+        """
+        try:
+            message = self._child.receive()
+        except BaseException:  # Ctrl-C
+            self._child.kill()
+            raise
+        if isinstance(message, CutawayError):
+            raise message
+        if not isinstance(message, ModelFacts):
+            raise EngineStopped(self._child.cause_of_death())
+        self._model = message
+        return message
+
+    def start(self, listener: Listener) -> None:
+        """Begin to carry out commands."""
+        self._supervisor = threading.Thread(
+            target=self._supervise, args=(listener,), name="cutaway-engine", daemon=True
+        )
+        self._supervisor.start()
+        threading.Thread(target=self._pass_on, name="cutaway-engine-commands", daemon=True).start()
+
+    def send(self, command: Command) -> None:
+        """Give a command."""
+        if isinstance(command, Stop):
+            self._stop = command
+        self._commands.put(command)
+        if command is Stop.CLOSE and not self._child.is_ready:
+            self._child.kill()  # nothing runs, and loading may take long
+
+    def join(self) -> None:
+        """Wait for its end."""
+        assert self._supervisor is not None, "it was started"
+        self._supervisor.join()
+
+    def _supervise(self, listener: Listener) -> None:
+        """Hand on what comes, and replace a process that has died. Each death loses what was under way."""
+        num_failed_starts, cause = 0, STOPPED
+        try:
+            while num_failed_starts < MAX_FAILED_STARTS:
+                while (message := self._child.receive()) is not None:
+                    if isinstance(message, Report):
+                        listener.take(message)
+                if self._stop:
+                    cause = STOPPED
+                    break
+                cause = self._child.cause_of_death()
+                num_failed_starts = 0 if self._child.is_ready else num_failed_starts + 1
+                # First the new process, then the news: a command that follows the news finds the new process.
+                self._start_another()
+                listener.lose(f"{cause}; another one is being started")
+        finally:
+            self.stopped = True
+            self._commands.put(None)
+            self._child.kill()
+            listener.lose(cause)
+
+    def _start_another(self) -> None:
+        self._child = _Child(self._load)
+        if self._stop:
+            self._commands.put(self._stop)  # it may have gone to the dead one
+
+    def _pass_on(self) -> None:
+        """Send commands to whichever process there is; a thread of its own, because a full pipe blocks."""
+        while (command := self._commands.get()) is not None:
+            self._child.send(command)
+
+
+class _Child:
+    """One process, as its parent sees it."""
+
+    def __init__(self, load: Load) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would inherit locks that threads hold
+        self.is_ready = False
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_run, args=(load, theirs), name="cutaway-engine", daemon=True)
+        with _interrupts_blocked():
+            self._process.start()
+        theirs.close()
+
+    def receive(self) -> Message | None:
+        """The next message, or ``None`` when the process is gone."""
+        try:
+            message: Message = self._connection.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(message, ModelFacts):
+            self.is_ready = True
+        return message
+
+    def send(self, command: Command) -> None:
+        """Give a command; to a process that is gone, nothing."""
+        with suppress(OSError):
+            self._connection.send(command)
+
+    def cause_of_death(self) -> str:
+        """Why the process is gone."""
+        self._process.join()
+        code = self._process.exitcode or 0
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"the engine process {'was killed' if code < 0 else 'ended'} ({how})"
+
+    def kill(self) -> None:
+        """End the process, if it has not ended."""
+        self._process.kill()
+        self._process.join()
+
+
+class _Parent:
+    """The other end of the pipe, as the process sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_gone = False
+
+    def receive(self, wait: bool) -> Command | None:
+        """The next command; ``Stop.CLOSE`` once the parent is gone."""
+        if self._is_gone or not (wait or self._connection.poll()):
+            return None
+        try:
+            command: Command = self._connection.recv()
+        except (EOFError, OSError):
+            self._is_gone = True
+            return Stop.CLOSE
+        return command
+
+    def send(self, message: Message) -> None:
+        """Say something; when the parent is gone, ``receive`` will tell."""
+        with suppress(OSError):
+            self._connection.send(message)
+
+
+def _run(load: Load, connection: Connection) -> None:
+    """What the process does."""
+    parent = _Parent(connection)
+    try:
+        core = load()
+    except CutawayError as error:
+        parent.send(error)
+        return
+    parent.send(core.recorder.model)
+    EngineLoop(core, parent.receive, parent.send).run()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that never see Ctrl-C: what runs in a terminal gets it too, and decides what becomes of them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield  # a system without signal masks
+        return
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

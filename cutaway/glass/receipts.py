@@ -1,0 +1,29 @@
+"""The receipts of requests that have finished, a bounded number of them."""
+
+from collections import OrderedDict
+
+from cutaway.glass.receipt import Receipt
+
+MAX_RECEIPTS = 64
+
+
+class Receipts:
+    """Keeps the newest receipts.
+
+    Args:
+        max_kept: the oldest go first.
+    """
+
+    def __init__(self, max_kept: int = MAX_RECEIPTS) -> None:
+        self.max_kept = max_kept
+        self._kept: OrderedDict[str, Receipt] = OrderedDict()
+
+    def put(self, receipt: Receipt) -> None:
+        """Keep a receipt."""
+        self._kept[receipt.request_id] = receipt
+        while len(self._kept) > self.max_kept:
+            self._kept.popitem(last=False)
+
+    def get(self, request_id: str) -> Receipt | None:
+        """The receipt of a request, if it is still kept."""
+        return self._kept.get(request_id)
