@@ -1,10 +1,16 @@
-"""The reference kernels beside transformers: the same weights, prompt, dtype and threads, in alternating rounds."""
+"""The reference kernels beside transformers: the same weights, prompt, dtype and threads, in alternating rounds.
+
+Also what it costs that an answer does not depend on company: the same engine with torch's own matrix product, whose
+bits change with the number of rows.
+"""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from bench.report import report
@@ -13,6 +19,7 @@ from cutaway.executor.kv import KVStore
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
+from cutaway.kernels import reference as kernels
 from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
 from cutaway.models.registry import load_decoder
@@ -63,6 +70,12 @@ def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> Phases:
     return Phases(prefill_s, decode_s, num_decoded)
 
 
+def run_dependent(model: Decoder, num_prompt: int, batch_size: int) -> Phases:
+    """As ``run_ours``, without products in tiles of a fixed height."""
+    with patch.object(kernels, "linear", functional.linear):
+        return run_ours(model, num_prompt, batch_size)
+
+
 @torch.inference_mode()
 def run_theirs(model: PreTrainedModel, num_prompt: int, batch_size: int) -> Phases:
     """The same in transformers: prompts of one length need no padding there."""
@@ -86,6 +99,7 @@ def main() -> None:
     ours = load_decoder(open_checkpoint(path), DTYPE)
     runs: dict[str, Callable[[int, int], Phases]] = {
         "cutaway": lambda num_prompt, batch_size: run_ours(ours, num_prompt, batch_size),
+        "cutaway, rows not independent": lambda num_prompt, batch_size: run_dependent(ours, num_prompt, batch_size),
         "transformers": lambda num_prompt, batch_size: run_theirs(theirs, num_prompt, batch_size),
     }
     for batch_size in BATCH_SIZES:

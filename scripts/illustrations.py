@@ -33,7 +33,7 @@ def main() -> None:
         num_candidates=5,
     )
     with open_session(DEFAULT_MODEL, EngineOptions(max_running=2)) as session:
-        receipt = asyncio.run(run_request(session, request, QUESTION, print_text=False))
+        (receipt,) = asyncio.run(run_request(session, request, QUESTION, print_text=False))
     for language in LANGUAGES:
         console = Console(record=True, width=104, file=io.StringIO())
         words = load_words(language)

@@ -31,7 +31,8 @@ _OUTCOMES = {
 @click.command()
 @click.argument("prompt", required=False)
 @generation_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with ids, usage and timings.")
+@click.option("--n", default=1, show_default=True, help=f"Answers to give, each with the next seed ({LIMITS['n']}).")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each answer: ids, usage, timings.")
 @click.option(
     "--logprobs",
     type=int,
@@ -42,6 +43,7 @@ _OUTCOMES = {
 def ask(
     prompt: str | None,
     options: GenerationOptions,
+    n: int,
     as_json: bool,
     logprobs: int | None,
     explain: bool,
@@ -59,42 +61,61 @@ def ask(
     if not text.strip():
         raise InvalidValue("prompt", "it is empty", hint='cutaway ask "Is a tomato a fruit?"')
     request = options.request(
-        [Message(Role.USER, text, "question")], logprobs, num_candidates=EXPLAINED_CANDIDATES if explain else 0
+        [Message(Role.USER, text, "question")], logprobs, num_candidates=EXPLAINED_CANDIDATES if explain else 0, n=n
     )
     words = load_words(lang or "en")
-    with open_session(options.model, options.engine()) as session:
-        receipt = asyncio.run(run_request(session, request, text, print_text=not as_json))
-    if as_json:
-        click.echo(json.dumps(describe(receipt, logprobs), ensure_ascii=False))
-    if explain:
-        show_explanation(receipt, words)
-    check_finish(receipt)
+    with open_session(options.model, options.engine(n)) as session:
+        receipts = asyncio.run(run_request(session, request, text, print_text=not as_json))
+    for receipt in receipts:
+        if receipt.request.index and not as_json:
+            tell(f"answer {receipt.request.index + 1} of {n}:")
+            click.echo(text_of(receipt))
+        if as_json:
+            click.echo(json.dumps(describe(receipt, logprobs), ensure_ascii=False))
+        if explain:
+            show_explanation(receipt, words)
+    for receipt in receipts:
+        check_finish(receipt)
 
 
-async def run_request(session: Session, request: GenerationRequest, question: str, *, print_text: bool) -> Receipt:
-    """Run a request, print its text as it comes, and give back its receipt with the client's own clock in it.
+async def run_request(
+    session: Session, request: GenerationRequest, question: str, *, print_text: bool
+) -> list[Receipt]:
+    """Run a request, print its first answer as it comes, and give back a receipt of each, with the client's own clock.
 
     Raises:
         CutawayError: it cannot be run, or the engine was lost.
     """
     sent_ns = time.perf_counter_ns()
-    first_text_ns = None
+    clients = [ClientFacts(question, sent_ns, None, sent_ns, session.load_ns)] * request.n
     finish = None
     async for delta in session.engine.submit(request):
-        finish = delta.finish
+        finish = delta.finish or finish
         print_notices(delta)
-        if delta.text and first_text_ns is None:
-            first_text_ns = time.perf_counter_ns()
-        if print_text:
+        clients[delta.index] = _heard(clients[delta.index], delta, time.perf_counter_ns())
+        if print_text and not delta.index:
             stream(delta.text)
-    last_ns = time.perf_counter_ns()
     if print_text:
         click.echo()
-    receipt = session.engine.receipt(request.request_id)
-    if receipt is None:  # the engine was lost, and its facts with it
-        assert finish is not None, "a stream ends with a finish"
-        raise unfinished(finish.reason, finish.cause)
-    return replace(receipt, client=ClientFacts(question, sent_ns, first_text_ns, last_ns, session.load_ns))
+    receipts = []
+    for index, client in enumerate(clients):
+        receipt = session.engine.receipt(request.request_id, index)
+        if receipt is None:  # the engine was lost, and its facts with it
+            assert finish is not None, "a stream ends with a finish"
+            raise unfinished(finish.reason, finish.cause)
+        receipts.append(replace(receipt, client=client))
+    return receipts
+
+
+def _heard(client: ClientFacts, delta: Delta, now_ns: int) -> ClientFacts:
+    """What the client knows after a delta."""
+    first_text_ns = client.first_text_ns or (now_ns if delta.text else None)
+    return replace(client, first_text_ns=first_text_ns, last_ns=now_ns)
+
+
+def text_of(receipt: Receipt) -> str:
+    """The whole answer."""
+    return "".join(delta.text for delta in receipt.deltas)
 
 
 def print_notices(delta: Delta) -> None:
@@ -136,7 +157,7 @@ def describe(receipt: Receipt, num_logprobs: int | None) -> dict[str, object]:
     described: dict[str, object] = {
         "id": receipt.request_id,
         "model": receipt.model.name,
-        "text": "".join(delta.text for delta in receipt.deltas),
+        "text": text_of(receipt),
         "prompt_token_ids": receipt.prompt.token_ids,
         "token_ids": [token.choice.token_id for token in receipt.tokens],
         "finish_reason": finish.reason.value,

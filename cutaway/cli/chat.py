@@ -17,6 +17,7 @@ from cutaway.cli.options import GenerationOptions, generation_options
 from cutaway.cli.output import stream, tell
 from cutaway.cli.session import open_session
 from cutaway.errors import CutawayError, InvalidValue
+from cutaway.glass.cache_facts import describe_cache
 from cutaway.types import Finish, FinishReason, GenerationRequest, Message, Role
 
 EXIT = "/exit"
@@ -38,6 +39,7 @@ def chat(options: GenerationOptions) -> None:
     options.request([Message(Role.USER, "")])  # refuses wrong values before a model is loaded
     conversation = Conversation(options)
     tell(f"{options.model}: type a message, or /help. Ctrl-D ends the chat.")
+    tell(describe_cache(conversation.session.engine.model))
     _prepare_input()
     try:
         while (line := _read_line()) is not None and line.split()[:1] != [EXIT]:

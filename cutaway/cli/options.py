@@ -16,7 +16,7 @@ from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
 # A command asks one thing at a time; room for a second keeps in the cache what was said before.
-MAX_RUNNING = 2
+MIN_RUNNING = 2
 Decorator = Callable[[Command], Command]
 
 
@@ -43,8 +43,8 @@ class GenerationOptions:
     dtype: str
     worker: str
 
-    def engine(self) -> EngineOptions:
-        """How the engine is set up.
+    def engine(self, num_answers: int = 1) -> EngineOptions:
+        """How the engine is set up, for so many answers at once.
 
         Raises:
             InvalidValue: a value is outside its limits.
@@ -56,7 +56,7 @@ class GenerationOptions:
             kv_memory=self.kv_memory,
             prefix_cache=self.prefix_cache,
             worker=self.worker,
-            max_running=MAX_RUNNING,
+            max_running=max(num_answers, MIN_RUNNING),
         )
 
     def instructions(self) -> tuple[Message, ...]:
@@ -64,7 +64,7 @@ class GenerationOptions:
         return () if self.system is None else (Message(Role.SYSTEM, self.system, "--system"),)
 
     def request(
-        self, conversation: Sequence[Message], num_logprobs: int | None = None, num_candidates: int = 0
+        self, conversation: Sequence[Message], num_logprobs: int | None = None, num_candidates: int = 0, n: int = 1
     ) -> GenerationRequest:
         """A request that goes on with a conversation; without a seed, one is drawn. Raises as ``engine``."""
         return GenerationRequest(
@@ -84,6 +84,7 @@ class GenerationOptions:
             stop=self.stop,
             num_logprobs=num_logprobs,
             num_candidates=num_candidates,
+            n=n,
         )
 
 

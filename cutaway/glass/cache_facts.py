@@ -1,6 +1,6 @@
 """What a receipt says about the cache, in words: stage 9."""
 
-from cutaway.glass.receipt import Receipt
+from cutaway.glass.receipt import ModelFacts, Receipt
 from cutaway.glass.words import Words
 
 
@@ -13,6 +13,14 @@ def tell_cache(receipt: Receipt, words: Words) -> str:
         tokens=f"{model.cache_tokens:,}",
         requests=f"{model.cache_requests:,}",
         context=f"{model.context_length:,}",
+    )
+
+
+def describe_cache(model: ModelFacts) -> str:
+    """What the whole cache holds, in a line for whoever starts an engine."""
+    return (
+        f"KV cache of {model.cache_bytes / 1e6:,.0f} MB: {model.cache_tokens:,} tokens, "
+        f"{model.cache_requests:,} requests of {model.context_length:,}"
     )
 
 

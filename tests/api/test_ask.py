@@ -86,6 +86,20 @@ def test_a_seed_makes_an_answer_repeatable(cutaway_command: CutawayCommand, smol
     assert first["token_ids"] == again["token_ids"] != other["token_ids"]
 
 
+@pytest.mark.parametrize("worker", ["thread", "process"])
+def test_several_answers_are_those_of_the_next_seeds(cutaway_command: CutawayCommand, smollm: str, worker: str) -> None:
+    drawn = (TOMATO, "--temperature", "1.5", "--max-tokens", "8", "--logprobs", "2")
+    several = cutaway_command("ask", "-m", smollm, "--json", *drawn, "--seed", "3", "--n", "3", "--worker", worker)
+    answers = [json.loads(line) for line in several.stdout.splitlines()]
+    assert len({answer["text"] for answer in answers}) == 3
+    for seed, answer in enumerate(answers, 3):
+        alone = ask_json(cutaway_command, smollm, *drawn, "--seed", str(seed))
+        assert (answer["token_ids"], answer["logprobs"]) == (alone["token_ids"], alone["logprobs"])
+    plain = cutaway_command("ask", "-m", smollm, *drawn[:-2], "--seed", "3", "--n", "3", "--worker", worker)
+    assert plain.stdout == "".join(f"{answer['text']}\n" for answer in answers)
+    assert plain.stderr == "answer 2 of 3:\nanswer 3 of 3:\n"
+
+
 @pytest.mark.parametrize("arguments", [[], ["-"]], ids=["pipe", "dash"])
 def test_the_prompt_can_come_from_standard_input(
     cutaway_command: CutawayCommand, smollm: str, arguments: list[str]

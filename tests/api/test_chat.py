@@ -14,6 +14,7 @@ import pexpect
 import pytest
 from click.testing import CliRunner
 from conftest import CutawayCommand
+from fake_engine import FACTS
 from standins import HubSite
 
 from cutaway.cli import chat as chat_module
@@ -179,7 +180,7 @@ class FakeSession:
     """Instead of a model that is loaded."""
 
     def __init__(self, name: str, closed: list[str]) -> None:
-        self.engine = SimpleNamespace(close=lambda: closed.append(name))
+        self.engine = SimpleNamespace(close=lambda: closed.append(name), model=FACTS)
 
 
 def test_a_model_that_does_not_fit_leaves_the_old_one_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """The engine as its clients see it, the same over a thread and over a process."""
 
 import asyncio
+import gc
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -268,6 +270,39 @@ def test_a_pinned_conversation_stays_in_the_cache_until_it_is_released(act: Call
                 await engine.pin("p", system, seconds)
 
     act(play, partial(make_small_core, replace(LIMITS, groups=(replace(LIMITS.groups[0], num_blocks=40),))))
+
+
+def test_thousands_of_clients_who_stay_or_leave_leave_nothing_behind(act: Callable[..., None]) -> None:
+    num_clients, num_each = 32, 60
+
+    async def client(engine: Engine, index: int) -> None:
+        dice = random.Random(index)
+        for turn in range(num_each):
+            request = make_request(f"{index}-{turn}", "question" * dice.randint(1, 4), dice.randint(1, 8))
+            stream = engine.submit(replace(request, n=dice.choice([1, 1, 1, 2]), priority=dice.choice([0, 1])))
+            if dice.random() < 0.7:
+                deltas = await collect(stream)
+                assert ids_of([delta for delta in deltas if not delta.index]) == expected_ids(request)
+            else:
+                await anext(stream)
+                if dice.random() < 0.5:
+                    await engine.abort(request.request_id)
+                await stream.aclose()  # type: ignore[attr-defined]
+
+    async def play(engine: Engine) -> None:
+        sizes = []
+        for _ in range(3):
+            await asyncio.gather(*(client(engine, index) for index in range(num_clients)))
+            while engine.stats().num_running or engine.stats().num_waiting:
+                await asyncio.sleep(0.001)
+            assert engine.stats().num_free_blocks == engine.stats().num_blocks
+            assert len(asyncio.all_tasks()) == 1
+            gc.collect()
+            sizes.append(len(gc.get_objects()))
+        # The first round fills what is bounded: the newest receipts, the index of the cache.
+        assert sizes[2] - sizes[1] < num_clients * num_each / 2
+
+    act(play)
 
 
 def test_wrong_values_of_a_request_are_refused() -> None:
