@@ -86,6 +86,24 @@ def host_cost(model: Decoder, num_requests: int) -> list[float]:
     return costs
 
 
+def host_work(model: Decoder, num_prompt: int) -> list[float]:
+    """Milliseconds of a step outside arithmetic (plan, commit, tensors) while an answer grows at that length."""
+    server = Server(model, make_limits(model, num_prompt + 256, 1))
+    server.scheduler.add(make_request(f"host {num_prompt}", num_prompt - 8, 32))
+    costs: list[float] = []
+    while True:
+        begin = time.perf_counter()
+        plan = server.scheduler.plan(begin)
+        planned = time.perf_counter()
+        if plan is None:
+            return costs
+        result = server.runner.execute(plan)
+        computed = time.perf_counter()
+        server.scheduler.commit(result)
+        if plan.num_tokens == 1:
+            costs.append(1e3 * (planned - begin + time.perf_counter() - computed) + result.times.prepare_ns / 1e6)
+
+
 def throughput(model: Decoder, num_requests: int) -> float:
     """Generated tokens a second while so many requests grow from 128 to 192 tokens, prompts not counted."""
     server = Server(model, make_limits(model, num_requests * 256, num_requests))
@@ -141,6 +159,10 @@ def main() -> None:
     model = load_decoder(open_checkpoint(path), DTYPE)
     report("plan and commit at 256 running requests", "ms", host_cost(model, 256))
     facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16"}
+    for num_prompt in (128, 8000):
+        report(
+            "plan, commit and tensors of one answer", "ms", host_work(model, num_prompt), context=num_prompt, **facts
+        )
     rates: dict[int, list[float]] = {1: [], 32: []}
     for _ in range(ROUNDS):
         for num_requests, values in rates.items():

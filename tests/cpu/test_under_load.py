@@ -56,7 +56,7 @@ def make_requests(vocab_size: int) -> list[NewRequest]:
         )
         priority = dice.choice([-1, 0, 0, 1])
         requests.append(
-            NewRequest(str(index), prompt, dice.choice([1, 4, 10]), (), sampling, num_top=5, priority=priority)
+            NewRequest(str(index), prompt, dice.choice([1, 6, 14]), (), sampling, num_top=5, priority=priority)
         )
     return requests
 
@@ -118,7 +118,7 @@ class Load:
 
 
 @pytest.mark.parametrize("prefix_cache", [True, False], ids=["cached", "uncached"])
-@pytest.mark.parametrize(("budget", "num_tokens"), [(7, 112), (64, 176), (2048, 176)])
+@pytest.mark.parametrize(("budget", "num_tokens"), [(7, 104), (64, 144), (2048, 144)])
 def test_everybody_is_answered_as_if_alone(subject: Subject, budget: int, num_tokens: int, prefix_cache: bool) -> None:
     limits = limits_for(
         subject.model.config,
