@@ -20,8 +20,8 @@ with ``exit_code``; a server answers with ``code`` in the error shape of its API
     │   └── DiskFull                 no room for it
     ├── TemplateError                exit 1: a chat template failed or ran into its limits
     ├── OutOfMemory                  exit 1: what was needed, and what there is
-    └── GenerationError              exit 1: one request failed while it ran; its neighbours go on
-        └── EngineStopped            the engine that ran the request is gone
+    ├── GenerationError              exit 1: one request failed while it ran; its neighbours go on
+    └── EngineStopped                exit 1: the engine is gone, or was never there
 """
 
 import copyreg
@@ -172,7 +172,7 @@ class GenerationError(CutawayError):
     code = "generation"
 
 
-class EngineStopped(GenerationError):
-    """The engine that ran the request is gone."""
+class EngineStopped(CutawayError):
+    """The engine is gone, or its process ended before it was there."""
 
     code = "engine_stopped"

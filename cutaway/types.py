@@ -34,6 +34,15 @@ class Message:
     origin: str = "client"
 
 
+def check_messages(messages: tuple[Message, ...]) -> None:
+    """Raises ``InvalidValue`` unless a conversation has a bounded number of messages and of characters."""
+    if not 1 <= len(messages) <= MAX_MESSAGES:
+        raise InvalidValue("messages", f"{len(messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}")
+    num_chars = sum(len(message.content) for message in messages)
+    if num_chars > MAX_PROMPT_CHARS:
+        raise InvalidValue("messages", f"{num_chars:,} characters are more than the limit of {MAX_PROMPT_CHARS:,}")
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen. The defaults leave the model's own distribution untouched.
@@ -92,13 +101,7 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         if COPY_MARK in self.request_id:
             raise InvalidValue("request_id", f"{self.request_id!r} has a {COPY_MARK!r}, which numbers the copies")
-        if not 1 <= len(self.messages) <= MAX_MESSAGES:
-            raise InvalidValue(
-                "messages", f"{len(self.messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}"
-            )
-        num_chars = sum(len(message.content) for message in self.messages)
-        if num_chars > MAX_PROMPT_CHARS:
-            raise InvalidValue("messages", f"{num_chars:,} characters are more than the limit of {MAX_PROMPT_CHARS:,}")
+        check_messages(self.messages)
         if self.max_tokens is not None:
             check_number("max_tokens", self.max_tokens)
         if self.num_logprobs is not None:

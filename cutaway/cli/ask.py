@@ -88,23 +88,20 @@ async def run_request(
     """
     sent_ns = time.perf_counter_ns()
     clients = [ClientFacts(question, sent_ns, None, sent_ns, session.load_ns)] * request.n
-    finish = None
+    receipts: dict[int, Receipt] = {}
     async for delta in session.engine.submit(request):
-        finish = delta.finish or finish
         print_notices(delta)
         clients[delta.index] = _heard(clients[delta.index], delta, time.perf_counter_ns())
         if print_text and not delta.index:
             stream(delta.text)
+        if delta.finish is not None:
+            receipt = session.engine.receipt(request.request_id, delta.index)
+            if receipt is None:  # the engine was lost, and its facts with it
+                raise unfinished(delta.finish.reason, delta.finish.cause)
+            receipts[delta.index] = receipt
     if print_text:
         click.echo()
-    receipts = []
-    for index, client in enumerate(clients):
-        receipt = session.engine.receipt(request.request_id, index)
-        if receipt is None:  # the engine was lost, and its facts with it
-            assert finish is not None, "a stream ends with a finish"
-            raise unfinished(finish.reason, finish.cause)
-        receipts.append(replace(receipt, client=client))
-    return receipts
+    return [replace(receipts[index], client=client) for index, client in enumerate(clients)]
 
 
 def _heard(client: ClientFacts, delta: Delta, now_ns: int) -> ClientFacts:

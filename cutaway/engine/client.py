@@ -46,11 +46,11 @@ class EngineClient(Protocol):
         """Keep what the cache has of a conversation for a time; returns how many tokens that is.
 
         It is 0 if the cache has nothing of it, or if it would pin more than half of the cache. A pin of the same id is
-        replaced. Pins yield when the last request could otherwise not go on, and end with the engine's process.
+        replaced. Pins yield when the last request could otherwise not go on, and end when the engine is lost.
 
         Raises:
             InvalidValue, TemplateError: the messages cannot be made a prompt, or ``seconds`` is outside its limits.
-            EngineStopped: the engine is gone.
+            EngineStopped: the engine takes no more requests, or was lost meanwhile.
         """
         ...
 
@@ -63,7 +63,10 @@ class EngineClient(Protocol):
         ...
 
     def receipt(self, request_id: str, index: int = 0) -> Receipt | None:
-        """The receipt of a finished copy of a request, while it is kept; of none if the engine was lost meanwhile."""
+        """The receipt of a finished copy of a request.
+
+        ``None`` if it is kept no longer, or if the engine was lost before the copy ended.
+        """
         ...
 
     async def drain(self) -> None:

@@ -23,7 +23,7 @@ from cutaway.types import Delta, Finish, FinishReason, Usage
 class _Live:
     """What the core keeps about a copy of a request that has not ended."""
 
-    request_id: str
+    stream_id: int
     index: int
     answer: Answer
     end_ids: tuple[int, ...]
@@ -61,19 +61,23 @@ class EngineCore:
         """Copies of requests that have not ended."""
         return len(self._live)
 
-    def add(self, prepared: Prepared) -> list[Event]:
-        """Queue a request with all its copies; what comes back is empty unless it was rejected."""
+    def add(self, stream_id: int, prepared: Prepared) -> list[Event]:
+        """Queue a request with all its copies; what comes back is empty unless it was rejected.
+
+        One of the same id that still runs has lost its client, or there would not be another: it is ended.
+        """
         new, *forks = prepared.copies
+        events = self._abort([each.request_id for each in prepared.copies], "its client was lost")
         now_ns = self.clock()
         for index, each in enumerate(prepared.copies):
             answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop)
-            self._live[each.request_id] = _Live(prepared.request_id, index, answer, each.end_ids)
+            self._live[each.request_id] = _Live(stream_id, index, answer, each.end_ids)
             self.recorder.queued(each, index, prepared.asked, now_ns)
-        return list(self._tell(self.scheduler.add(new, now_ns / 1e9, forks)))
+        return [*events, *self._tell(self.scheduler.add(new, now_ns / 1e9, forks))]
 
-    def abort(self, request_id: str, cause: str) -> list[Event]:
+    def abort(self, stream_id: int, cause: str) -> list[Event]:
         """End a request from outside, with all its copies. Unknown ids are nobody's."""
-        return self._abort([copy for copy, live in self._live.items() if live.request_id == request_id], cause)
+        return self._abort([copy for copy, live in self._live.items() if live.stream_id == stream_id], cause)
 
     def abort_all(self, cause: str) -> list[Event]:
         """End all requests from outside."""
@@ -124,7 +128,7 @@ class EngineCore:
         if isinstance(outcome, RequestFinished):
             yield self._finish(outcome, "" if live.failure else live.answer.flush())
             return
-        yield Event(live.request_id, self._generate(outcome, live))
+        yield Event(live.stream_id, self._generate(outcome, live))
         if live.answer.stop is not None:
             yield from self._stop(outcome.request_id, FinishReason.STOP, _stop_cause(live.answer.stop))
 
@@ -170,7 +174,7 @@ class EngineCore:
         receipt = self.recorder.finished(outcome, self.scheduler.cache.num_free_blocks, now_ns)
         usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens, outcome.num_cached_tokens)
         finish = Finish(outcome.reason, outcome.cause, usage)
-        return Event(live.request_id, Delta(rest, finish=finish, index=live.index), receipt)
+        return Event(live.stream_id, Delta(rest, finish=finish, index=live.index), receipt)
 
 
 def _stop_cause(stop: str) -> str:

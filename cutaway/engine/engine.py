@@ -7,16 +7,17 @@ from typing import TypeVar
 
 from cutaway.engine.client import EngineStats
 from cutaway.engine.messages import Abort, Add, Pin, Release, Report, Stop
-from cutaway.engine.prepare import Prepared, Preparer
+from cutaway.engine.prepare import Preparer
 from cutaway.engine.streams import Streams
 from cutaway.engine.worker import Listener, Worker
 from cutaway.errors import EngineStopped
 from cutaway.glass.receipt import ModelFacts, Receipt
 from cutaway.glass.receipts import Receipts
-from cutaway.limits import check_number
-from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Message, Usage, copy_id
+from cutaway.limits import check_number, check_salt
+from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Message, Usage, check_messages, copy_id
 
 T = TypeVar("T")
+NOTHING = EngineStats(0, 0, 0, 0)
 
 
 class Engine:
@@ -32,9 +33,9 @@ class Engine:
         self._preparer = preparer
         self._streams = Streams()
         self._receipts = Receipts()
-        self._stats = EngineStats(0, 0, 0, 0)
-        self._pinned: dict[int, Callable[[int | None], bool]] = {}  # by call id: who waits for the answer
-        self._call_ids = itertools.count()
+        self._stats = NOTHING
+        self._pinned: dict[int, Callable[[int | str], bool]] = {}  # by call id: who waits for the answer
+        self._ids = itertools.count()
         self._stopping = False
         worker.start(Listener(self._take, self._lose))
 
@@ -46,43 +47,52 @@ class Engine:
     async def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
         """Run a request; see ``EngineClient.submit``."""
         self._check_running()
-        prepared = await asyncio.to_thread(self._preparer.prepare, request)
+        stream_id = next(self._ids)
         deltas: asyncio.Queue[Delta] = asyncio.Queue()
-        num_prompt_tokens = len(prepared.copies[0].token_ids)
-        if not self._streams.open(request.request_id, request.n, num_prompt_tokens, _on_loop(deltas.put_nowait)):
-            for delta in _in_use(prepared):
+        if not self._streams.open(stream_id, request.request_id, request.n, _on_loop(deltas.put_nowait)):
+            for delta in _in_use(request):
                 yield delta
             return
-        self._send(Add(prepared))
-        num_open = request.n
+        num_open, has_begun = request.n, False
         try:
-            if prepared.notices:
-                yield Delta("", notices=prepared.notices)
+            prepared = await asyncio.to_thread(self._preparer.prepare, request)
+            self._check_running()
+            if self._streams.begin(stream_id, len(prepared.copies[0].token_ids)):
+                self._send(Add(stream_id, prepared))
+                has_begun = True
+                if prepared.notices:
+                    yield Delta("", notices=prepared.notices)
             while num_open:
                 delta = await deltas.get()
                 num_open -= delta.finish is not None
                 yield delta
         finally:
-            if num_open:
-                self._send(Abort(request.request_id))
+            if num_open and has_begun:
+                self._send(Abort(stream_id))
+            elif num_open:
+                self._streams.forget(stream_id)
 
     async def abort(self, request_id: str) -> None:
         """End a request now."""
-        self._send(Abort(request_id))
+        stream_id = self._streams.abort(request_id)
+        if stream_id is not None:
+            self._send(Abort(stream_id))
 
     async def pin(self, pin_id: str, messages: Sequence[Message], seconds: float, salt: str = "") -> int:
         """Keep what the cache has of a conversation; see ``EngineClient.pin``."""
         check_number("pin_seconds", seconds)
+        check_salt(salt)
+        check_messages(tuple(messages))
         self._check_running()
         token_ids = await asyncio.to_thread(self._preparer.encode, tuple(messages))
-        answers: asyncio.Queue[int | None] = asyncio.Queue()
-        call_id = next(self._call_ids)
+        answers: asyncio.Queue[int | str] = asyncio.Queue()
+        call_id = next(self._ids)
         self._pinned[call_id] = _on_loop(answers.put_nowait)
         self._send(Pin(call_id, pin_id, token_ids, salt, seconds))
-        num_tokens = await answers.get()
-        if num_tokens is None:
-            raise EngineStopped("the engine stopped while a prefix was pinned")
-        return num_tokens
+        answer = await answers.get()
+        if isinstance(answer, str):
+            raise EngineStopped(answer)
+        return answer
 
     async def release(self, pin_id: str) -> None:
         """Let go of a pin."""
@@ -124,15 +134,19 @@ class Engine:
             if event.receipt is not None:
                 self._receipts.put(event.receipt)
         for call_id, num_tokens in report.pinned:
-            self._pinned.pop(call_id)(num_tokens)
-        for request_id in self._streams.take(report.events):
-            self._worker.send(Abort(request_id))
+            if call_id in self._pinned:  # else its caller was told that it is lost
+                self._pinned.pop(call_id)(num_tokens)
+        for stream_id in self._streams.take(report.events):
+            self._worker.send(Abort(stream_id))
 
     def _lose(self, cause: str) -> None:
         """The worker has lost everything that was under way."""
+        self._stats = NOTHING
         self._streams.lose(cause)
-        while self._pinned:
-            self._pinned.popitem()[1](None)
+        for call_id in list(self._pinned):
+            answer = self._pinned.pop(call_id, None)
+            if answer is not None:
+                answer(cause)
 
 
 def _on_loop(take: Callable[[T], object]) -> Callable[[T], bool]:
@@ -149,8 +163,7 @@ def _on_loop(take: Callable[[T], object]) -> Callable[[T], bool]:
     return post
 
 
-def _in_use(prepared: Prepared) -> list[Delta]:
+def _in_use(request: GenerationRequest) -> list[Delta]:
     """The answer to a request whose id is in use: the request that has it goes on undisturbed."""
-    cause = f"a request with the id {prepared.request_id!r} is running"
-    finish = Finish(FinishReason.REJECTED, cause, Usage(len(prepared.copies[0].token_ids), 0))
-    return [Delta("", finish=finish, index=index) for index in range(len(prepared.copies))]
+    finish = Finish(FinishReason.REJECTED, f"a request with the id {request.request_id!r} is running", Usage(0, 0))
+    return [Delta("", finish=finish, index=index) for index in range(request.n)]

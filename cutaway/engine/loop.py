@@ -25,10 +25,11 @@ class EngineLoop:
         self._receive = receive
         self._send = send
         self._stop: Stop | None = None
-        self._told = self._stats()
+        self._told: EngineStats | None = None
 
     def run(self) -> None:
         """Work until stopped."""
+        self._report([])
         while not (self._stop and not self._core.num_live):
             self._obey()
             self._report(self._core.step())
@@ -36,18 +37,21 @@ class EngineLoop:
                 self._core.step()  # tells the runner which requests it can forget
 
     def _obey(self) -> None:
-        """Carry out all commands; wait for one when there is nothing else to do."""
-        while (command := self._receive(not (self._core.num_live or self._stop))) is not None:
+        """Carry out all commands; wait for the first when there is nothing else to do."""
+        wait = not (self._core.num_live or self._stop)
+        while (command := self._receive(wait)) is not None:
+            wait = False
             match command:
-                case Add(prepared):
-                    self._report(self._core.add(prepared))
-                case Abort(request_id):
-                    self._report(self._core.abort(request_id, "the client left"))
+                case Add(stream_id, prepared):
+                    self._report(self._core.add(stream_id, prepared))
+                case Abort(stream_id):
+                    self._report(self._core.abort(stream_id, "the client left"))
                 case Pin():
                     self._report([], ((command.call_id, self._core.pin(command)),))
                 case Release(pin_id):
                     self._core.release(pin_id)
-                case Stop():
+                    self._report([])
+                case Stop() if self._stop is not Stop.CLOSE:
                     self._stop = command
         if self._stop is Stop.CLOSE:
             self._report(self._core.abort_all(STOPPED))

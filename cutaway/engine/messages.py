@@ -11,8 +11,14 @@ from cutaway.types import Delta
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Run a request, with all its copies."""
+    """Run a request, with all its copies.
 
+    Attributes:
+        stream_id: unique among all requests of an engine, which a client's own id is not: it may be used again.
+        prepared: the request.
+    """
+
+    stream_id: int
     prepared: Prepared
 
 
@@ -20,7 +26,7 @@ class Add:
 class Abort:
     """End a request, with all its copies. Unknown ids are nobody's."""
 
-    request_id: str
+    stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ Command = Add | Abort | Pin | Release | Stop
 class Event:
     """Something new about a request; the receipt of a copy comes with its last delta."""
 
-    request_id: str
+    stream_id: int
     delta: Delta
     receipt: Receipt | None = None
 

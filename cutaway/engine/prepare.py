@@ -19,14 +19,12 @@ class Prepared:
     """A request that can be queued.
 
     Attributes:
-        request_id: whose copies these are.
         copies: for the scheduler; those after the first fork it.
         stop: strings that end an answer.
         asked: the receipts so far.
         notices: what was defaulted or changed, in words for the client.
     """
 
-    request_id: str
     copies: tuple[NewRequest, ...]
     stop: tuple[str, ...]
     asked: Asked
@@ -82,7 +80,7 @@ class Preparer:
             rendered_ns,
             tokenized_ns,
         )
-        return Prepared(request.request_id, _copies(new, request.n), request.stop, asked, notices)
+        return Prepared(_copies(new, request.n), request.stop, asked, notices)
 
     def encode(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         """The tokens of a conversation. Raises as ``prepare``."""

@@ -1,8 +1,8 @@
 """An engine's loop in a process of its own.
 
 The process loads the model, says that it is ready, and then takes commands and sends reports over one pipe, as plain
-pickled data. It ends when it is told to, or when the pipe's other end is gone, so it never outlives its parent. When it
-dies, the pipe breaks at once: whoever waits hears it, and another process is started in its place.
+pickled data. It ends when it is told to, or when it finds that the pipe's other end is gone, after the step under way.
+When it dies, the pipe breaks at once: whoever waits hears it, and another process is started in its place.
 """
 
 import multiprocessing
@@ -11,7 +11,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 
 from cutaway.engine.core import EngineCore
 from cutaway.engine.loop import STOPPED, EngineLoop
@@ -20,7 +22,7 @@ from cutaway.engine.worker import Listener
 from cutaway.errors import CutawayError, EngineStopped
 from cutaway.glass.receipt import ModelFacts
 
-# A process that dies before it is ready is started again at most this often in a row.
+# After so many processes in a row that ended before they were ready, no other is started.
 MAX_FAILED_STARTS = 3
 
 Load = Callable[[], EngineCore]
@@ -38,7 +40,7 @@ class ProcessWorker:
         self.stopped = False
         self._load = load
         self._stop: Stop | None = None
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # pickled
         self._child = _Child(load)
         self._model: ModelFacts | None = None
         self._supervisor: threading.Thread | None = None
@@ -58,13 +60,13 @@ class ProcessWorker:
         """
         try:
             message = self._child.receive()
-        except BaseException:  # Ctrl-C
+            if isinstance(message, CutawayError):
+                raise message
+            if not isinstance(message, ModelFacts):
+                raise EngineStopped(self._child.cause_of_death())
+        except BaseException:  # Ctrl-C, too
             self._child.kill()
             raise
-        if isinstance(message, CutawayError):
-            raise message
-        if not isinstance(message, ModelFacts):
-            raise EngineStopped(self._child.cause_of_death())
         self._model = message
         return message
 
@@ -77,12 +79,15 @@ class ProcessWorker:
         threading.Thread(target=self._pass_on, name="cutaway-engine-commands", daemon=True).start()
 
     def send(self, command: Command) -> None:
-        """Give a command."""
-        if isinstance(command, Stop):
+        """Give a command.
+
+        Raises:
+            Exception: what pickle says about a command with something in it that cannot cross processes.
+        """
+        if isinstance(command, Stop) and self._stop is not Stop.CLOSE:
             self._stop = command
-        self._commands.put(command)
-        if command is Stop.CLOSE and not self._child.is_ready:
-            self._child.kill()  # nothing runs, and loading may take long
+        self._commands.put(bytes(ForkingPickler.dumps(command)))
+        self._spare_loading()
 
     def join(self) -> None:
         """Wait for its end."""
@@ -93,15 +98,11 @@ class ProcessWorker:
         """Hand on what comes, and replace a process that has died. Each death loses what was under way."""
         num_failed_starts, cause = 0, STOPPED
         try:
-            while num_failed_starts < MAX_FAILED_STARTS:
-                while (message := self._child.receive()) is not None:
-                    if isinstance(message, Report):
-                        listener.take(message)
-                if self._stop:
-                    cause = STOPPED
-                    break
-                cause = self._child.cause_of_death()
+            while True:
+                cause = self._listen(listener)
                 num_failed_starts = 0 if self._child.is_ready else num_failed_starts + 1
+                if self._stop or num_failed_starts == MAX_FAILED_STARTS or not threading.main_thread().is_alive():
+                    break
                 # First the new process, then the news: a command that follows the news finds the new process.
                 self._start_another()
                 listener.lose(f"{cause}; another one is being started")
@@ -111,15 +112,35 @@ class ProcessWorker:
             self._child.kill()
             listener.lose(cause)
 
+    def _listen(self, listener: Listener) -> str:
+        """Hand on what comes until the process is gone; why it is."""
+        error: CutawayError | None = None
+        while (message := self._child.receive()) is not None:
+            if isinstance(message, Report):
+                listener.take(message)
+            elif isinstance(message, CutawayError):
+                error = message
+        died = self._child.cause_of_death()
+        if error is not None:
+            return f"the engine could not be started again: {error.message}"
+        if self._stop is Stop.CLOSE or (self._stop and not self._child.has_failed):
+            return STOPPED
+        return died
+
     def _start_another(self) -> None:
         self._child = _Child(self._load)
         if self._stop:
-            self._commands.put(self._stop)  # it may have gone to the dead one
+            self.send(self._stop)  # it may have gone to the dead one
+
+    def _spare_loading(self) -> None:
+        """End a process that is told to close before it is ready: nothing runs, and loading may take long."""
+        if self._stop is Stop.CLOSE and not self._child.is_ready:
+            self._child.kill()
 
     def _pass_on(self) -> None:
         """Send commands to whichever process there is; a thread of its own, because a full pipe blocks."""
-        while (command := self._commands.get()) is not None:
-            self._child.send(command)
+        while (pickled := self._commands.get()) is not None:
+            self._child.send(pickled)
 
 
 class _Child:
@@ -144,10 +165,15 @@ class _Child:
             self.is_ready = True
         return message
 
-    def send(self, command: Command) -> None:
+    def send(self, pickled: bytes) -> None:
         """Give a command; to a process that is gone, nothing."""
         with suppress(OSError):
-            self._connection.send(command)
+            self._connection.send_bytes(pickled)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended otherwise than it should."""
+        return bool(self._process.exitcode)
 
     def cause_of_death(self) -> str:
         """Why the process is gone."""
@@ -171,9 +197,11 @@ class _Parent:
 
     def receive(self, wait: bool) -> Command | None:
         """The next command; ``Stop.CLOSE`` once the parent is gone."""
-        if self._is_gone or not (wait or self._connection.poll()):
+        if self._is_gone:
             return None
         try:
+            if not (wait or self._connection.poll()):
+                return None
             command: Command = self._connection.recv()
         except (EOFError, OSError):
             self._is_gone = True
@@ -204,6 +232,7 @@ def _interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield  # a system without signal masks
         return
+    resource_tracker.ensure_running()  # the first start of a process would start it, and unblock signals afterwards
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -12,14 +12,19 @@ Sink = Callable[[Delta], bool]
 
 @dataclass(slots=True)
 class _Stream:
-    """Who waits for a request, and how far its copies have come: tokens of those that have not ended.
+    """Who waits for a request, and how far its copies have come.
 
-    ``sink`` takes a delta, and says whether there is still somebody to take it.
+    Attributes:
+        request_id: the client's.
+        sink: takes a delta, and says whether there is still somebody to take it.
+        num_generated: tokens of each copy that has not ended.
+        num_prompt_tokens: 0 until the request has begun.
     """
 
+    request_id: str
     sink: Sink
-    num_prompt_tokens: int
     num_generated: dict[int, int]
+    num_prompt_tokens: int = 0
 
     def give(self, delta: Delta) -> bool:
         """Hand a delta over; false if nobody will ever read it."""
@@ -29,39 +34,67 @@ class _Stream:
             del self.num_generated[delta.index]
         return self.sink(delta)
 
+    def end(self, reason: FinishReason, cause: str) -> None:
+        """Give every copy that has not ended its end."""
+        for index, num_generated in list(self.num_generated.items()):
+            usage = Usage(self.num_prompt_tokens, num_generated)
+            self.give(Delta("", finish=Finish(reason, cause, usage), index=index))
+
 
 class Streams:
     """Brings each delta to whoever waits for it. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._streams: dict[str, _Stream] = {}  # by request id
+        self._streams: dict[int, _Stream] = {}
 
-    def open(self, request_id: str, num_copies: int, num_prompt_tokens: int, sink: Sink) -> bool:
-        """Let a client wait for a request; false if somebody waits for one of that id."""
+    def open(self, stream_id: int, request_id: str, num_copies: int, sink: Sink) -> bool:
+        """Let a client wait for a request; false if somebody waits for one of that request id."""
         with self._lock:
-            if request_id in self._streams:
+            if any(stream.request_id == request_id for stream in self._streams.values()):
                 return False
-            self._streams[request_id] = _Stream(sink, num_prompt_tokens, dict.fromkeys(range(num_copies), 0))
+            self._streams[stream_id] = _Stream(request_id, sink, dict.fromkeys(range(num_copies), 0))
             return True
 
-    def take(self, events: Iterable[Event]) -> set[str]:
-        """Hand out what is new; the ids of requests that go on though nobody waits for them."""
-        nobodys: set[str] = set()
+    def begin(self, stream_id: int, num_prompt_tokens: int) -> bool:
+        """The request is a prompt of so many tokens and can be run; false if it was aborted meanwhile."""
+        with self._lock:
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.num_prompt_tokens = num_prompt_tokens
+            return stream is not None
+
+    def forget(self, stream_id: int) -> None:
+        """The client left before the request began."""
+        with self._lock:
+            self._streams.pop(stream_id, None)
+
+    def abort(self, request_id: str) -> int | None:
+        """End a request that has not begun, or give the id of its stream if it has; unknown ids are nobody's."""
+        with self._lock:
+            ids = [key for key, stream in self._streams.items() if stream.request_id == request_id]
+            for stream_id in ids:
+                if self._streams[stream_id].num_prompt_tokens:
+                    return stream_id
+                self._streams.pop(stream_id).end(FinishReason.ABORTED, "it was aborted before it began")
+            return None
+
+    def take(self, events: Iterable[Event]) -> set[int]:
+        """Hand out what is new; the ids of streams that go on though nobody waits for them."""
+        nobodys: set[int] = set()
         with self._lock:
             for event in events:
-                stream = self._streams.get(event.request_id)
+                stream = self._streams.get(event.stream_id)
                 if (stream is None or not stream.give(event.delta)) and event.delta.finish is None:
-                    nobodys.add(event.request_id)
+                    nobodys.add(event.stream_id)
                 if stream is not None and not stream.num_generated:
-                    del self._streams[event.request_id]
+                    del self._streams[event.stream_id]
         return nobodys
 
     def lose(self, cause: str) -> None:
-        """Tell everybody who waits that nothing will come: their requests have failed."""
+        """Tell everybody whose request has begun that nothing will come: it has failed."""
         with self._lock:
-            for stream in self._streams.values():
-                for index, num_generated in list(stream.num_generated.items()):
-                    usage = Usage(stream.num_prompt_tokens, num_generated)
-                    stream.give(Delta("", finish=Finish(FinishReason.FAILED, cause, usage), index=index))
-            self._streams.clear()
+            for stream_id, stream in list(self._streams.items()):
+                if stream.num_prompt_tokens:
+                    stream.end(FinishReason.FAILED, cause)
+                    del self._streams[stream_id]

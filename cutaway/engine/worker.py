@@ -43,7 +43,7 @@ class Worker(Protocol):
         ...
 
     def send(self, command: Command) -> None:
-        """Give a command; they are carried out in order. One that comes too late is dropped."""
+        """Give a command; they are carried out in order, those that come too late not at all."""
         ...
 
     def join(self) -> None:

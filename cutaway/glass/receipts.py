@@ -1,7 +1,5 @@
 """The receipts of requests that have finished, a bounded number of them."""
 
-from collections import OrderedDict
-
 from cutaway.glass.receipt import Receipt
 
 MAX_RECEIPTS = 64
@@ -16,13 +14,14 @@ class Receipts:
 
     def __init__(self, max_kept: int = MAX_RECEIPTS) -> None:
         self.max_kept = max_kept
-        self._kept: OrderedDict[str, Receipt] = OrderedDict()
+        self._kept: dict[str, Receipt] = {}
 
     def put(self, receipt: Receipt) -> None:
         """Keep a receipt."""
+        self._kept.pop(receipt.request_id, None)  # one that is kept anew is the newest
         self._kept[receipt.request_id] = receipt
         while len(self._kept) > self.max_kept:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
 
     def get(self, request_id: str) -> Receipt | None:
         """The receipt of a request, if it is still kept."""

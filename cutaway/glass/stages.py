@@ -106,6 +106,9 @@ def _admission(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     )
     settings = asdict(receipt.request.sampling) | {"max_tokens": prompt.max_tokens, "stop": receipt.request.stop}
     lines = [(words.label("checks"), checks)]
+    if receipt.request.n > 1:
+        counted = words.label("copy_text", number=receipt.request.index + 1, count=receipt.request.n)
+        lines.append((words.label("copy"), counted))
     lines += [("", notice) for notice in prompt.notices]
     lines.append((words.label("settings"), json.dumps(settings, ensure_ascii=False)))
     explanation = words.label("added" if prompt.kind == "chat" else "not_added")

@@ -43,21 +43,27 @@ class PlanDraft:
         if self.prompt_rows <= 0:
             return f"step budget of {self.limits.max_step_tokens:,} tokens"
         if self.prompt_cost < 1:
-            return f"step budget of {self.limits.max_prompt_tokens:,} prompt tokens beside answers"
+            return f"step budget of what {self.limits.max_prompt_tokens:,} prompt tokens cost beside answers"
         return ""
 
     def most_rows(self, request: ScheduledRequest, work: int) -> int:
         """How many of the ``work`` rows of a prompt this step may compute; at least one, unless it is full.
 
-        A chunk that ends before the prompt does ends with a block where it can: kernels compute rows in tiles.
+        A chunk that ends before the prompt does ends with a block where it can: kernels compute rows in tiles. For the
+        same reason it is a block even where that costs more than there is, if only rows that see nothing are counted.
         """
         if self.why_full():
             return 0
-        rows = min(work, self.prompt_rows)
+        most = min(work, self.prompt_rows)
         start, size = request.next_start, self.limits.block_size
+        rows = most
         if self.prompt_cost < math.inf:
-            rows = max(1, min(rows, int(self.prompt_cost / self.limits.row_cost(start))))
-        return rows if rows == work or rows < size else rows - (start + rows) % size
+            affordable = int(self.prompt_cost / self.limits.row_cost(start))
+            rows = min(most, max(affordable, min(size, int(self.prompt_cost))))
+        if rows == work or rows < size:
+            return rows
+        past_block = (start + rows) % size
+        return rows + size - past_block if size - past_block <= min(past_block, most - rows) else rows - past_block
 
     def admit(self, request: ScheduledRequest, lookup: PrefixLookup) -> None:
         """Introduce a request to the executor."""

@@ -71,7 +71,7 @@ class WaitingQueue:
 
     def remove(self, request: ScheduledRequest) -> None:
         """Take out one that is not coming."""
-        beside = self._forks.get(request.new.fork_of or "", [])
+        beside = [] if request.new.fork_of is None else self._forks.get(request.new.fork_of, [])
         (beside if request in beside else self._queue).remove(request)
 
     def check(self) -> None:

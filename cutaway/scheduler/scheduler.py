@@ -70,7 +70,7 @@ class Scheduler:
             return [_finished(request, FinishReason.REJECTED, cause) for request in family]
         for request in family:
             self._live[request.request_id] = request
-            parent = self._live.get(request.new.fork_of or "")
+            parent = self._parent(request)
             if parent is None or parent is request or parent.generated:
                 self._queue.put(request)
             else:
@@ -138,6 +138,9 @@ class Scheduler:
         self._next_order += 1
         return ScheduledRequest(new, self.cache.root(new.salt), len(self.limits.groups), self._next_order, now)
 
+    def _parent(self, request: ScheduledRequest) -> ScheduledRequest | None:
+        return None if request.new.fork_of is None else self._live.get(request.new.fork_of)
+
     def _continue_running(self, work: list[int], draft: PlanDraft) -> None:
         """Give running requests their rows, first in rank first: one to an answer, what is left to prompts."""
         for request, rows in zip(self._running, work, strict=False):  # the last ones may be preempted meanwhile
@@ -179,7 +182,6 @@ class Scheduler:
         request.waiting_since_s = self._now
         self._news.preempt(request.request_id)
         self._queue.put(request)
-        self._queue.let_forks_queue(request.request_id)
 
     def _admit(self, draft: PlanDraft) -> None:
         """Start waiting requests, one after another, until one has to go on waiting; say why they all do."""
@@ -207,7 +209,7 @@ class Scheduler:
 
     def _find(self, request: ScheduledRequest) -> Found:
         """What a request can share: its parent's blocks, if it is a fork, or what the prefix cache has."""
-        parent = self._live.get(request.new.fork_of or "")
+        parent = self._parent(request)
         found = None if parent is None or parent.preempted else self.cache.find_fork(request, parent)
         return found or self.cache.find(request)
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import CutawayCommand
 
 from cutaway.kernels import KERNELS
+from cutaway.limits import LIMITS
 from cutaway.types import SamplingParams
 
 TOMATO = "Is a tomato a fruit?"
@@ -367,3 +368,30 @@ def test_ctrl_c_ends_the_command_whenever_and_however_often_it_is_pressed(
             time.sleep(0.05)
         _, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr.strip()) == (130, b"")
+
+
+@pytest.mark.parametrize("delay", [0.3, 1.0, 1.6, 2.4, 4.0])
+def test_ctrl_c_ends_a_command_with_an_engine_process_and_leaves_none_behind(
+    cutaway_command: CutawayCommand, smollm: str, delay: float
+) -> None:
+    command = ["ask", "-m", smollm, "Write a long story.", "--max-tokens", "4000", "--worker", "process"]
+    with subprocess.Popen(
+        [*cutaway_command.program, *command],
+        env=cutaway_command.environment(None),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        time.sleep(delay)
+        for _ in range(2):
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            time.sleep(0.05)
+        # The end of its output is the end of everybody who holds it, the engine's process included.
+        _, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr.strip()) == (130, b"")
+
+
+def test_the_most_answers_that_may_be_asked_for_are_all_given(cutaway_command: CutawayCommand, smollm: str) -> None:
+    most = str(LIMITS["n"].maximum)
+    done = cutaway_command("ask", "-m", smollm, "hi", "--n", most, "--max-tokens", "1", "--json", check=True)
+    assert len(done.stdout.splitlines()) == LIMITS["n"].maximum

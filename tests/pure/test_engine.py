@@ -1,14 +1,17 @@
 """The engine as its clients see it, the same over a thread and over a process."""
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -30,13 +33,14 @@ from fake_engine import (
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine import Engine
 from cutaway.engine.messages import Event
+from cutaway.engine.prepare import Prepared, Preparer
 from cutaway.engine.process import MAX_FAILED_STARTS, ProcessWorker
 from cutaway.engine.worker import ThreadWorker, Worker
 from cutaway.errors import CutawayError, EngineStopped, InvalidValue, OutOfMemory
 from cutaway.executor.fake import FakeRunner
 from cutaway.limits import MAX_SALT_CHARS
 from cutaway.scheduler.plan import SchedulerLimits, StepPlan, StepResult
-from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role, Usage
+from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role
 
 Play = Callable[[Engine], Awaitable[None]]
 LONG = "a question that fills some blocks of the cache"
@@ -396,6 +400,153 @@ async def ask_on_and_on(engine: Engine) -> None:
         assert finish_of(deltas)[0] is FinishReason.FAILED
 
 
+class Gate:
+    """Lets a thread come to a point and wait there."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.open.wait(60), "nobody opened the gate"
+
+
+class GatedPreparer(Preparer):
+    """Waits before it prepares."""
+
+    def prepare(self, request: GenerationRequest) -> Prepared:
+        self.gate.wait()
+        return super().prepare(request)
+
+
+def gated_preparer(gate: Gate) -> Preparer:
+    plain = make_preparer()
+    preparer = GatedPreparer(plain.tokenizer, plain.template, plain.context_length, plain.clock)
+    preparer.gate = gate  # type: ignore[attr-defined]
+    return preparer
+
+
+def test_an_abort_while_the_prompt_is_made_is_not_lost() -> None:
+    async def play() -> None:
+        gate = Gate()
+        engine = Engine(ThreadWorker(make_core()), gated_preparer(gate))
+        asking = asyncio.create_task(collect(engine.submit(replace(make_request("a", "tomato", 30), n=2))))
+        await asyncio.to_thread(gate.reached.wait)
+        await engine.abort("a")
+        gate.open.set()
+        deltas = await asking
+        assert [(delta.index, finish_of([delta])[0]) for delta in deltas] == [
+            (0, FinishReason.ABORTED),
+            (1, FinishReason.ABORTED),
+        ]
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_a_client_who_leaves_late_harms_nobody_who_uses_the_id_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(ThreadWorker(make_gated_core(tmp_path / "gate")), make_preparer())
+        late = engine.submit(make_request("a", "tomato", 3))
+        await anext(late)
+        while engine.receipt("a") is None:
+            await asyncio.sleep(0.001)
+        second = engine.submit(make_request("a", "another", 30))
+        while engine.stats().num_running + engine.stats().num_waiting == 0:
+            asking = asyncio.ensure_future(anext(second))
+            await asyncio.sleep(0.01)
+        await late.aclose()  # type: ignore[attr-defined]
+        (tmp_path / "gate").touch()
+        deltas = [await asking, *await collect(second)]
+        assert ids_of(deltas) == expected_ids(make_request("a", "another", 30))
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_stats_are_true_from_the_start_and_after_a_death() -> None:
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        kill_children()
+        await settled(engine, 0)
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        engine.close()
+        assert engine.stats().num_blocks == 0
+
+    asyncio.run(play())
+
+
+async def settled(engine: Engine, num_blocks: int) -> None:
+    """Wait until an idle engine has so many blocks, all of them free."""
+    while (engine.stats().num_blocks, engine.stats().num_free_blocks) != (num_blocks, num_blocks):
+        assert engine.stats().num_running == engine.stats().num_waiting == 0
+        await asyncio.sleep(0.0005)
+
+
+def test_what_cannot_cross_to_the_process_fails_alone() -> None:
+    class Local(str):
+        pass
+
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        bad = GenerationRequest("bad", (Message(Role.USER, Local("x")),), max_tokens=3)
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            await collect(engine.submit(bad))
+        for name in ("bad", "good"):
+            request = make_request(name, "tomato", 5)
+            assert ids_of(await collect(engine.submit(request))) == expected_ids(request)
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_the_process_never_sees_ctrl_c() -> None:
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        for _ in range(2):
+            (child,) = multiprocessing.active_children()
+            assert child.pid is not None
+            for _ in range(3):
+                os.kill(child.pid, signal.SIGINT)
+            request = make_request("a", "tomato", 30)
+            assert ids_of(await collect(engine.submit(request))) == expected_ids(request)
+            kill_children()
+            await settled(engine, 0)
+            await settled(engine, LIMITS.groups[0].num_blocks)
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_a_process_that_dies_while_draining_says_so(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(make_gated_core, tmp_path / "gate")), make_preparer())
+        stream = engine.submit(make_request("a", "tomato", 200))
+        await anext(stream)
+        draining = asyncio.create_task(engine.drain())
+        await asyncio.sleep(0)
+        kill_children()
+        assert finish_of(await collect(stream)) == (FinishReason.FAILED, "the engine process was killed (signal 9)")
+        await draining
+
+    asyncio.run(play())
+
+
+def test_a_close_after_a_drain_is_a_close(act: Callable[..., None], tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        stream = engine.submit(make_request("a", "tomato", 200))
+        deltas = [await anext(stream)]
+        stopping = [asyncio.create_task(asyncio.to_thread(engine.close)), asyncio.create_task(engine.drain())]
+        await asyncio.sleep(0.05)
+        (tmp_path / "gate").touch()
+        deltas += await collect(stream)
+        await asyncio.gather(*stopping)
+        assert finish_of(deltas)[0] is FinishReason.ABORTED
+
+    act(play, partial(make_gated_core, tmp_path / "gate"))
+
+
 def load_once(marker: Path) -> EngineCore:
     """Load the first time; die in every later attempt."""
     if marker.exists():
@@ -413,6 +564,32 @@ def test_a_process_that_cannot_be_started_again_is_given_up(tmp_path: Path) -> N
         assert finish_of(await collect(stream))[0] is FinishReason.FAILED
         with pytest.raises(EngineStopped):
             await ask_on_and_on(engine)
+        await engine.drain()
+
+    asyncio.run(play())
+    assert not multiprocessing.active_children()
+
+
+def load_once_then_refuse(marker: Path) -> EngineCore:
+    if marker.exists():
+        refuse_to_load()
+    marker.touch()
+    return make_core()
+
+
+def test_why_a_process_cannot_be_started_again_is_told(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(load_once_then_refuse, tmp_path / "loaded")), make_preparer())
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        kill_children()
+        await settled(engine, 0)
+        causes = set()
+        with contextlib.suppress(EngineStopped):
+            while True:
+                causes.add(finish_of(await collect(engine.submit(make_request("a", "tomato"))))[1])
+        told = "the engine could not be started again: the model needs 2 MB of memory, but 1 MB are available"
+        assert causes <= {told, f"{told}; another one is being started", "the engine stopped"}
+        assert any(cause.startswith(told) for cause in causes)
         await engine.drain()
 
     asyncio.run(play())
@@ -438,8 +615,6 @@ def test_a_model_that_cannot_be_loaded_is_the_same_error_from_a_process() -> Non
 
 
 def test_every_kind_of_error_survives_the_way_between_processes() -> None:
-    import pickle
-
     def kinds(kind: type[CutawayError]) -> list[type[CutawayError]]:
         return [kind, *(each for below in kind.__subclasses__() for each in kinds(below))]
 
@@ -490,9 +665,8 @@ def test_a_prompt_of_the_whole_context_crosses_the_pipe_while_a_step_runs(tmp_pa
         for request, deltas in zip(requests, await asking, strict=True):
             assert ids_of(deltas) == expected_ids(request)
             assert deltas[-1].finish is not None
-            assert deltas[-1].finish.usage == replace(
-                Usage(CONTEXT - 8, len(ids_of(deltas))), cached_tokens=deltas[-1].finish.usage.cached_tokens
-            )
+            usage = deltas[-1].finish.usage
+            assert (usage.prompt_tokens, usage.completion_tokens) == (CONTEXT - 8, len(ids_of(deltas)))
         await collect(first)
         await engine.drain()
 

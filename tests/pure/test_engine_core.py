@@ -28,14 +28,20 @@ from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Sampli
 
 
 def add(core: EngineCore, request: GenerationRequest) -> list[Event]:
-    return core.add(make_preparer().prepare(request))
+    return core.add(stream_of(request.request_id), make_preparer().prepare(request))
+
+
+def stream_of(request_id: str) -> int:
+    """The id under which the core says what is new about a request."""
+    return int.from_bytes(request_id.encode(), "big")
 
 
 def run(core: EngineCore) -> dict[str, list[Delta]]:
     """Step until everybody has finished; the deltas of each request."""
     deltas: dict[str, list[Delta]] = {}
     for event in run_events(core):
-        deltas.setdefault(event.request_id, []).append(event.delta)
+        request_id = event.stream_id.to_bytes(20, "big").lstrip(b"\0").decode()
+        deltas.setdefault(request_id, []).append(event.delta)
     return deltas
 
 
@@ -160,8 +166,8 @@ def test_an_abort_at_any_moment_frees_everything(steps: int) -> None:
     add(core, make_request("a", "a long question " * 3, 50))
     for _ in range(steps):
         core.step()
-    (event,) = core.abort("a", "the client left")
-    assert event.request_id == "a"
+    (event,) = core.abort(stream_of("a"), "the client left")
+    assert event.stream_id == stream_of("a")
     assert event.delta.finish is not None
     assert event.delta.finish.reason is FinishReason.ABORTED
     assert core.scheduler.cache.num_free_blocks == LIMITS.groups[0].num_blocks
@@ -169,7 +175,7 @@ def test_an_abort_at_any_moment_frees_everything(steps: int) -> None:
 
 
 def test_an_abort_of_nobody_does_nothing() -> None:
-    assert make_core().abort("nobody", "test") == []
+    assert make_core().abort(5, "test") == []
 
 
 class BreakingRunner:
@@ -238,7 +244,7 @@ def test_an_abort_ends_all_copies(steps: int) -> None:
     add(core, replace(make_request("a", "a long question", 50), n=4))
     for _ in range(steps):
         core.step()
-    events = core.abort("a", "the client left")
+    events = core.abort(stream_of("a"), "the client left")
     assert sorted(event.delta.index for event in events) == [0, 1, 2, 3]
     rest = ids_of(run(core)["b"])
     assert rest

@@ -20,14 +20,14 @@ from cutaway.types import Draw, FinishReason, GenerationRequest
 def receipt_of(request: GenerationRequest, abort_after: int | None = None) -> Receipt:
     """Run a request on the fake engine, maybe beside others, and take its receipt."""
     core = make_core()
-    for other in (request, make_request("neighbour", "somebody else's question", 30)):
-        core.add(make_preparer().prepare(other))
+    for stream_id, other in enumerate((request, make_request("neighbour", "somebody else's question", 30))):
+        core.add(stream_id, make_preparer().prepare(other))
     for step in range(1, 1000):
         events = core.step()
         if step == abort_after:
-            events += core.abort(request.request_id, "the client left")
+            events += core.abort(0, "the client left")
         for event in events:
-            if event.request_id == request.request_id and event.receipt is not None:
+            if event.stream_id == 0 and event.receipt is not None:
                 return event.receipt
     raise AssertionError("the request never ended")
 
