@@ -12,7 +12,7 @@ export QUESTION = $(value Q)
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-$(VENV)/run.stamp: pyproject.toml requirements.lock
+$(VENV)/run.stamp: pyproject.toml requirements.lock hatch_build.py $(wildcard cutaway/kernels/cpp/*)
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and others: 0.2 GB or more, once"
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint requirements.lock --editable .
@@ -56,6 +56,7 @@ bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.reference
 	$(BIN)/python -m bench.serving
+	$(BIN)/python -m bench.kernels
 
 clean: ## Remove the virtual environment and every cache inside the checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,6 +16,7 @@ from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder
 from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import GroupLimits, NewRequest, SchedulerLimits, StepResult
 from cutaway.scheduler.scheduler import Scheduler
@@ -36,7 +37,9 @@ def make_request(name: str, num_prompt: int, num_generated: int, first: int = 0)
     return NewRequest(f"{name}/{first}", (*prompt, *range(first, first + 8)), num_generated, (), GREEDY)
 
 
-def make_limits(model: Decoder, num_tokens: int, max_running: int, max_step_tokens: int = 512) -> SchedulerLimits:
+def make_limits(
+    model: Decoder | NativeDecoder, num_tokens: int, max_running: int, max_step_tokens: int = 512
+) -> SchedulerLimits:
     """Limits for a model without windows."""
     groups = (GroupLimits(num_tokens // BLOCK_SIZE, None, kv_groups(model.config, DTYPE)[0].cost_per_key),)
     return SchedulerLimits(groups, BLOCK_SIZE, max_step_tokens, 64, max_running, 1024, num_tokens)
@@ -45,7 +48,7 @@ def make_limits(model: Decoder, num_tokens: int, max_running: int, max_step_toke
 class Server:
     """A scheduler and a runner, stepped by hand."""
 
-    def __init__(self, model: Decoder, limits: SchedulerLimits) -> None:
+    def __init__(self, model: Decoder | NativeDecoder, limits: SchedulerLimits) -> None:
         self.scheduler = Scheduler(limits)
         store = KVStore(model.config, DTYPE, limits.block_size, [group.num_blocks for group in limits.groups])
         self.runner = TorchRunner(model, store)
@@ -66,7 +69,7 @@ class Server:
             self.step()
 
 
-def host_cost(model: Decoder, num_requests: int) -> list[float]:
+def host_cost(model: Decoder | NativeDecoder, num_requests: int) -> list[float]:
     """Milliseconds of plan and commit in steps that continue so many answers."""
     scheduler = Scheduler(make_limits(model, num_requests * 512, num_requests, num_requests * 160))
     for index in range(num_requests):
@@ -86,7 +89,7 @@ def host_cost(model: Decoder, num_requests: int) -> list[float]:
     return costs
 
 
-def host_work(model: Decoder, num_prompt: int) -> list[float]:
+def host_work(model: Decoder | NativeDecoder, num_prompt: int) -> list[float]:
     """Milliseconds of a step outside arithmetic (plan, commit, tensors) while an answer grows at that length."""
     server = Server(model, make_limits(model, num_prompt + 256, 1))
     server.scheduler.add(make_request(f"host {num_prompt}", num_prompt - 8, 32))
@@ -104,7 +107,7 @@ def host_work(model: Decoder, num_prompt: int) -> list[float]:
             costs.append(1e3 * (planned - begin + time.perf_counter() - computed) + result.times.prepare_ns / 1e6)
 
 
-def throughput(model: Decoder, num_requests: int) -> float:
+def throughput(model: Decoder | NativeDecoder, num_requests: int) -> float:
     """Generated tokens a second while so many requests grow from 128 to 192 tokens, prompts not counted."""
     server = Server(model, make_limits(model, num_requests * 256, num_requests))
     for index in range(num_requests):
@@ -137,7 +140,7 @@ class Stream:
     beside: list[float]
 
 
-def beside_a_long_prompt(model: Decoder) -> Stream:
+def beside_a_long_prompt(model: Decoder | NativeDecoder) -> Stream:
     """Let an answer run for 40 tokens, and then until the prompt is read."""
     server = Server(model, make_limits(model, 16_384, 4))
     stream, reader = make_request("stream", 32, 4000), make_request("reader", 8000, 1)

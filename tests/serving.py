@@ -8,6 +8,7 @@ from cutaway.executor.kv import KVStore, kv_groups
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder
 from cutaway.scheduler.plan import GroupLimits, NewRequest, RequestFinished, SchedulerLimits, StepPlan
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import TokenChoice
@@ -30,13 +31,13 @@ def limits_for(
     return SchedulerLimits(groups, block_size, max_step_tokens, **limits)  # type: ignore[arg-type]
 
 
-def make_runner(model: Decoder, dtype: torch.dtype, limits: SchedulerLimits) -> TorchRunner:
+def make_runner(model: Decoder | NativeDecoder, dtype: torch.dtype, limits: SchedulerLimits) -> TorchRunner:
     """A runner with a cache for the limits."""
     return TorchRunner(model, KVStore(model.config, dtype, limits.block_size, [g.num_blocks for g in limits.groups]))
 
 
 def answer(
-    model: Decoder, dtype: torch.dtype, requests: Iterable[NewRequest], limits: SchedulerLimits
+    model: Decoder | NativeDecoder, dtype: torch.dtype, requests: Iterable[NewRequest], limits: SchedulerLimits
 ) -> tuple[dict[str, list[TokenChoice]], list[StepPlan]]:
     """Answer all requests; what was chosen for each, and the plans."""
     runner, scheduler = make_runner(model, dtype, limits), Scheduler(limits)

@@ -22,7 +22,7 @@ from cutaway.errors import CutawayError, ModelError
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.resolve import resolve
 from cutaway.hub.store import ModelStore
-from cutaway.kernels import KERNELS
+from cutaway.kernels import REFERENCE_KERNELS
 from cutaway.machine import Cpu, Memory, read_cpu, read_memory
 
 MEASURE_SECONDS = 0.3
@@ -182,7 +182,7 @@ def _torch(cpu: Cpu) -> Torch:
         capability=torch.backends.cpu.get_cpu_capability(),
         num_threads=cpu.num_usable_cores,
         dtype="bfloat16" if cpu.has_bfloat16 else "float32",
-        kernels=KERNELS,
+        kernels=REFERENCE_KERNELS,
     )
 
 

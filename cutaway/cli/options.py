@@ -11,7 +11,7 @@ import click
 from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
-from cutaway.engine.options import DTYPES, WORKERS, EngineOptions
+from cutaway.engine.options import DTYPES, KERNELS, WORKERS, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
@@ -41,6 +41,7 @@ class GenerationOptions:
     prefix_cache: bool
     threads: int | None
     dtype: str
+    kernels: str
     worker: str
 
     def engine(self, num_answers: int = 1) -> EngineOptions:
@@ -55,6 +56,7 @@ class GenerationOptions:
             num_threads=self.threads,
             kv_memory=self.kv_memory,
             prefix_cache=self.prefix_cache,
+            kernels=self.kernels,
             worker=self.worker,
             max_running=max(num_answers, MIN_RUNNING),
         )
@@ -145,6 +147,13 @@ def _engine_options() -> list[Decorator]:
             default="auto",
             show_default=True,
             help="Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
+        ),
+        click.option(
+            "--kernels",
+            type=click.Choice(KERNELS),
+            default="reference",
+            show_default=True,
+            help="reference is readable torch; native is compiled, many times faster, for GGUF models.",
         ),
         click.option(
             "--worker",

@@ -1,9 +1,11 @@
 """From a checkpoint to a running engine core: weights, cache, scheduler, runner."""
 
 import errno
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -11,18 +13,22 @@ from cutaway import __version__
 from cutaway.engine.core import EngineCore
 from cutaway.engine.memory import CachePlan, plan_cache
 from cutaway.engine.options import EngineOptions
-from cutaway.errors import CorruptFile, OutOfMemory
+from cutaway.errors import CorruptFile, InvalidValue, OutOfMemory
 from cutaway.executor.kv import KVStore, kv_groups
 from cutaway.executor.torch_runner import TorchRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
-from cutaway.kernels import KERNELS
+from cutaway.kernels import REFERENCE_KERNELS, native
 from cutaway.machine import available_memory_bytes, read_cpu
+from cutaway.models.config import ModelConfig
+from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder, why_not_native
 from cutaway.models.registry import find_architecture, read_config
 from cutaway.scheduler.plan import SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import Checkpoint
+from cutaway.weights.source import WeightSource
 
 
 def load_core(
@@ -66,8 +72,6 @@ def _load(
     checkpoint: Checkpoint, name: str, tokenizer: Tokenizer, options: EngineOptions, clock: Callable[[], int]
 ) -> EngineCore:
     num_threads = options.num_threads or read_cpu().num_usable_cores
-    torch.set_num_threads(num_threads)
-    dtype = choose_dtype(options.dtype)
     weights = checkpoint.weights()
     try:
         config = read_config(checkpoint, weights)
@@ -76,21 +80,22 @@ def _load(
                 f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, "
                 f"the model only {config.vocab_size:,}"
             )
+        arithmetic = _choose_arithmetic(checkpoint, config, weights, options)
+        dtype = arithmetic.dtype
         groups = kv_groups(config, dtype)
-        weight_bytes = checkpoint.num_weights * dtype.itemsize
-        cache = plan_cache(groups, config.context_length, weight_bytes, available_memory_bytes(), options)
+        cache = plan_cache(groups, config.context_length, arithmetic.weight_bytes, available_memory_bytes(), options)
         embedding_storage = weights.storage("model.embed_tokens.weight")
-        model = find_architecture(checkpoint).build(config, weights, dtype)
+        model = arithmetic.build(config, weights, num_threads)
     finally:
         weights.close()
-    limits = _limits(cache, options, f"{checkpoint.fingerprint} {dtype}")
+    limits = _limits(cache, options, f"{checkpoint.fingerprint} {dtype} {options.kernels}")
     store = KVStore(config, dtype, options.block_size, [group.num_blocks for group in cache.groups])
     facts = ModelFacts(
         name=name,
         architecture=checkpoint.architecture,
         quantization=checkpoint.quantization,
         dtype=str(dtype).removeprefix("torch."),
-        kernels=KERNELS,
+        kernels=arithmetic.kernels,
         num_threads=num_threads,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -110,6 +115,51 @@ def _load(
     )
     runner = TorchRunner(model, store, clock)
     return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(facts, tokenizer), clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arithmetic:
+    """With what a model is computed.
+
+    Attributes:
+        kernels: their name.
+        dtype: of the cache.
+        weight_bytes: what the weights take.
+        build: reads the weights; takes the number of threads.
+    """
+
+    kernels: str
+    dtype: torch.dtype
+    weight_bytes: int
+    build: Callable[[ModelConfig, WeightSource, int], Decoder | NativeDecoder]
+
+
+def _choose_arithmetic(
+    checkpoint: Checkpoint, config: ModelConfig, weights: WeightSource, options: EngineOptions
+) -> _Arithmetic:
+    if options.kernels == "reference":
+        dtype = choose_dtype(options.dtype)
+
+        def build_reference(config: ModelConfig, weights: WeightSource, num_threads: int) -> Decoder:
+            torch.set_num_threads(num_threads)
+            return find_architecture(checkpoint).build(config, weights, dtype)
+
+        return _Arithmetic(REFERENCE_KERNELS, dtype, checkpoint.num_weights * dtype.itemsize, build_reference)
+    reason = why_not_native(config, weights)
+    if reason is not None:
+        raise InvalidValue("kernels", f"native kernels cannot run this model: {reason}", hint="--kernels reference")
+    instruction_set = native.instruction_sets()[0]
+
+    def build_native(config: ModelConfig, weights: WeightSource, num_threads: int) -> NativeDecoder:
+        torch.set_num_threads(1)  # torch's own threads spin for a while after each use, and take the cores away
+        return NativeDecoder(config, weights, instruction_set, num_threads)
+
+    shapes = {name: weights.shape(name) for name in weights}
+    weight_bytes = sum(
+        native.packed_bytes(weights.storage(name), shape[0], shape[1]) if len(shape) == 2 else 4 * math.prod(shape)
+        for name, shape in shapes.items()
+    )
+    return _Arithmetic(f"native ({instruction_set})", torch.bfloat16, weight_bytes, build_native)
 
 
 def choose_dtype(name: str) -> torch.dtype:

@@ -7,6 +7,7 @@ from cutaway.limits import check_number
 
 DTYPES = ("auto", "bfloat16", "float32")
 WORKERS = ("thread", "process")
+KERNELS = ("reference", "native")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class EngineOptions:
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
         patience_s: seconds that a waiting request lets higher priorities go before it.
+        kernels: ``reference``: readable torch on decoded weights; ``native``: compiled, on weights as they are in a
+            GGUF file, with a cache of bfloat16.
         worker: where the engine runs: a thread of this process, or a process of its own, which is started again when
             it dies.
 
@@ -45,6 +48,7 @@ class EngineOptions:
     max_running: int = 64
     max_waiting: int = 1024
     patience_s: float = 10.0
+    kernels: str = "reference"
     worker: str = "thread"
 
     def __post_init__(self) -> None:
@@ -56,5 +60,9 @@ class EngineOptions:
             check_number("threads", self.num_threads)
         if self.dtype not in DTYPES:
             raise InvalidValue("dtype", f"{self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.kernels not in KERNELS:
+            raise InvalidValue("kernels", f"{self.kernels!r} is none of {', '.join(KERNELS)}")
+        if self.kernels == "native" and self.dtype == "float32":
+            raise InvalidValue("dtype", "float32 is not what native kernels keep: that is bfloat16")
         if self.worker not in WORKERS:
             raise InvalidValue("worker", f"{self.worker!r} is none of {', '.join(WORKERS)}")

@@ -11,6 +11,7 @@ from cutaway.executor.batch import build_batch, sampled_rows
 from cutaway.executor.kv import KVStore
 from cutaway.executor.sequence import Sequence
 from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder
 from cutaway.sampling.sampler import choose
 from cutaway.scheduler.plan import StepPlan, StepResult, StepTimes
 from cutaway.types import TokenChoice
@@ -27,7 +28,7 @@ class TorchRunner:
 
     def __init__(
         self,
-        model: Decoder,
+        model: Decoder | NativeDecoder,
         store: KVStore,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:

@@ -1,3 +1,3 @@
 """Arithmetic on tensors. ``reference`` is readable torch; faster kernels share its signatures and are tested on it."""
 
-KERNELS = "reference (torch)"
+REFERENCE_KERNELS = "reference (torch)"

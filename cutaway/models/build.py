@@ -1,13 +1,14 @@
 """Building a decoder from its config and a checkpoint, as far as architectures agree."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cutaway.errors import UnsupportedModel
+from cutaway.kernels import reference as kernels
 from cutaway.layers.attention import SelfAttention
-from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm
+from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm, load_vector
 from cutaway.layers.mlp import GatedMLP
 from cutaway.layers.rotary import Rotary, inverse_frequencies
 from cutaway.models.config import ModelConfig
@@ -18,15 +19,14 @@ from cutaway.weights.source import WeightSource
 _RECOMPUTED = ".rotary_emb.inv_freq"
 _MAX_NAMED = 3
 
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"silu": kernels.silu_mul, "gelu": kernels.gelu_mul}
+
 
 def build_decoder(
     config: ModelConfig,
     weights: WeightSource,
     dtype: torch.dtype,
     layers: Sequence[nn.Module],
-    *,
-    embedding_scale: float = 1.0,
-    rope_divisors: Tensor | None = None,
 ) -> Decoder:
     """Put embedding, norm and head around ``layers``, which have read their weights already.
 
@@ -35,8 +35,6 @@ def build_decoder(
         weights: the checkpoint.
         dtype: of the matrices.
         layers: first to last.
-        embedding_scale: factor of the embedded vectors.
-        rope_divisors: of the rotary frequencies, [head_dim / 2].
 
     Raises:
         MissingTensor, WrongShape: the checkpoint does not fit the config.
@@ -47,11 +45,12 @@ def build_decoder(
     if not config.tied:
         head = load_matrix(weights, ["lm_head.weight"], [config.vocab_size], config.hidden_size, dtype)
     norm = load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps)
-    _refuse_unread(config, weights)
+    divisors = load_rope_divisors(config, weights)
+    refuse_unread(config, weights)
     return Decoder(
         config,
-        Embedding(table, embedding_scale),
-        [Rotary(inverse_frequencies(rope, config.head_dim, rope_divisors)) for rope in config.ropes],
+        Embedding(table, config.embedding_scale),
+        [Rotary(inverse_frequencies(rope, config.head_dim, divisors)) for rope in config.ropes],
         layers,
         norm,
         Linear(head),
@@ -91,14 +90,21 @@ def load_mlp(
     weights: WeightSource,
     dtype: torch.dtype,
     layer: int,
-    activate_and_multiply: Callable[[Tensor], Tensor],
 ) -> GatedMLP:
     """Read the feed-forward network of one layer; raises as ``build_decoder``."""
     prefix = f"model.layers.{layer}.mlp"
     names = [f"{prefix}.gate_proj.weight", f"{prefix}.up_proj.weight"]
     gate_up = load_matrix(weights, names, [config.intermediate_size] * 2, config.hidden_size, dtype)
     down = load_matrix(weights, [f"{prefix}.down_proj.weight"], [config.hidden_size], config.intermediate_size, dtype)
-    return GatedMLP(Linear(gate_up), Linear(down), activate_and_multiply)
+    return GatedMLP(Linear(gate_up), Linear(down), _ACTIVATIONS[config.activation])
+
+
+def load_rope_divisors(config: ModelConfig, weights: WeightSource) -> Tensor | None:
+    """Llama 3's stretching of the rotary frequencies as GGUF files carry it, [head_dim / 2], if this one does."""
+    name = "rope_freqs.weight"
+    if config.architecture != "llama" or name not in weights:
+        return None
+    return load_vector(weights, [name], [config.head_dim // 2], torch.float32)
 
 
 def load_layer_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
@@ -111,7 +117,7 @@ def load_head_norm(config: ModelConfig, weights: WeightSource, layer: int, name:
     return load_norm(weights, f"model.layers.{layer}.self_attn.{name}.weight", config.head_dim, config.norm_eps)
 
 
-def _refuse_unread(config: ModelConfig, weights: WeightSource) -> None:
+def refuse_unread(config: ModelConfig, weights: WeightSource) -> None:
     """A tensor that is not read is a part of the model that would be left out of the computation."""
     names = [name for name in weights.unread() if not name.endswith(_RECOMPUTED)]
     if names:

@@ -34,6 +34,8 @@ class ModelConfig:
         ropes: the rotary frequencies in use, one entry for each kind of layer.
         layers: one entry a layer, first to last.
         tied: the output head is the embedding.
+        activation: of the gate in the feed-forward network: ``silu``, or ``gelu`` in its tanh form.
+        embedding_scale: factor of the embedded vectors.
     """
 
     architecture: str
@@ -49,6 +51,8 @@ class ModelConfig:
     ropes: tuple[RopeConfig, ...]
     layers: tuple[LayerConfig, ...]
     tied: bool
+    activation: str = "silu"
+    embedding_scale: float = 1.0
 
     @property
     def windows(self) -> tuple[int | None, ...]:

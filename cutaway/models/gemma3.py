@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from cutaway.kernels import reference as kernels
 from cutaway.layers.attention import SelfAttention
 from cutaway.layers.batch import LayerCache, LayerContext
 from cutaway.layers.linear import RMSNorm
@@ -42,6 +41,8 @@ def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
         scale = (config.hidden_size / config.num_heads) ** -0.5
     return replace(
         config,
+        activation="gelu",
+        embedding_scale=config.hidden_size**0.5,
         attention_scale=scale,
         ropes=(config.ropes[0], RopeConfig(local_theta)),
         layers=_pattern(len(config.layers), window, every),
@@ -66,6 +67,8 @@ def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
     scalar = metadata.number("query_pre_attn_scalar", default=256.0, minimum=1e-3)
     return replace(
         config,
+        activation="gelu",
+        embedding_scale=config.hidden_size**0.5,
         attention_scale=scalar**-0.5,
         ropes=(
             hf_rope(metadata, ("rope_parameters.full_attention", "rope_scaling"), "rope_theta", GLOBAL_THETA),
@@ -91,12 +94,12 @@ def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Dec
             ),
             load_layer_norm(config, weights, layer, "post_attention_layernorm"),
             load_layer_norm(config, weights, layer, "pre_feedforward_layernorm"),
-            load_mlp(config, weights, dtype, layer, kernels.gelu_mul),
+            load_mlp(config, weights, dtype, layer),
             load_layer_norm(config, weights, layer, "post_feedforward_layernorm"),
         )
         for layer in range(len(config.layers))
     ]
-    return build_decoder(config, weights, dtype, layers, embedding_scale=config.hidden_size**0.5)
+    return build_decoder(config, weights, dtype, layers)
 
 
 class SandwichNormLayer(nn.Module):

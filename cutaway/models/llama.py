@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from cutaway.kernels import reference as kernels
 from cutaway.layers.block import PreNormLayer
-from cutaway.layers.linear import load_vector
 from cutaway.models.build import build_decoder, load_attention, load_layer_norm, load_mlp
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
@@ -44,11 +42,8 @@ def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Dec
             load_layer_norm(config, weights, layer, "input_layernorm"),
             load_attention(config, weights, dtype, layer),
             load_layer_norm(config, weights, layer, "post_attention_layernorm"),
-            load_mlp(config, weights, dtype, layer, kernels.silu_mul),
+            load_mlp(config, weights, dtype, layer),
         )
         for layer in range(len(config.layers))
     ]
-    divisors = None
-    if "rope_freqs.weight" in weights:
-        divisors = load_vector(weights, ["rope_freqs.weight"], [config.head_dim // 2], torch.float32)
-    return build_decoder(config, weights, dtype, layers, rope_divisors=divisors)
+    return build_decoder(config, weights, dtype, layers)

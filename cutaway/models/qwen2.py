@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cutaway.kernels import reference as kernels
 from cutaway.layers.block import PreNormLayer
 from cutaway.layers.linear import load_vector
 from cutaway.models.build import build_decoder, load_attention, load_layer_norm, load_mlp
@@ -54,7 +53,7 @@ def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Dec
             load_layer_norm(config, weights, layer, "input_layernorm"),
             load_attention(config, weights, dtype, layer, qkv_bias=bias(layer)),
             load_layer_norm(config, weights, layer, "post_attention_layernorm"),
-            load_mlp(config, weights, dtype, layer, kernels.silu_mul),
+            load_mlp(config, weights, dtype, layer),
         )
         for layer in range(len(config.layers))
     ]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from cutaway.kernels import reference as kernels
 from cutaway.layers.block import PreNormLayer
 from cutaway.models.build import build_decoder, load_attention, load_head_norm, load_layer_norm, load_mlp
 from cutaway.models.config import ModelConfig
@@ -45,7 +44,7 @@ def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Dec
                 key_norm=load_head_norm(config, weights, layer, "k_norm"),
             ),
             load_layer_norm(config, weights, layer, "post_attention_layernorm"),
-            load_mlp(config, weights, dtype, layer, kernels.silu_mul),
+            load_mlp(config, weights, dtype, layer),
         )
         for layer in range(len(config.layers))
     ]

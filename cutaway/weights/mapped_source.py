@@ -77,13 +77,8 @@ class MappedSource:
             WrongShape: ``out`` has another shape.
             UnsupportedModel: the stored type cannot be decoded.
         """
-        entry = self._entry(name)
+        entry = self._entry(name, tuple(out.shape))
         tensor, path = entry.tensor, entry.file.path
-        if tuple(out.shape) != tensor.shape:
-            raise WrongShape(
-                f"{path}: tensor {name!r} has shape {list(tensor.shape)}, but {list(out.shape)} is needed",
-                hint="the weights and the configuration of the model do not belong together",
-            )
         if not is_decodable(tensor.storage):
             raise UnsupportedModel(
                 f"{path}: tensor {name!r} is stored as {tensor.storage}, which cannot be decoded",
@@ -103,7 +98,16 @@ class MappedSource:
         for file in self._files.values():
             file.close()
 
-    def _entry(self, name: str) -> Entry:
+    @torch.inference_mode()
+    def read_stored(self, name: str, shape: tuple[int, int]) -> Tensor:
+        """See ``WeightSource.read_stored``; raises as that."""
+        entry = self._entry(name, shape)
+        tensor = entry.tensor
+        stored = self._files[entry.file.path].read_bytes(tensor.offset, tensor.num_bytes).view(shape[0], -1)
+        self._read.add(name)
+        return entry.arrange(stored)
+
+    def _entry(self, name: str, shape: tuple[int, ...] | None = None) -> Entry:
         entry = self._entries.get(name)
         if entry is None:
             paths = ", ".join(str(path) for path in self._files) or "the checkpoint"
@@ -111,6 +115,11 @@ class MappedSource:
             raise MissingTensor(
                 f"{paths}: there is no tensor {name!r} among the {len(self._entries):,} tensors",
                 hint=f"the nearest name is {close[0]!r}" if close else "the file is no complete model",
+            )
+        if shape is not None and shape != entry.tensor.shape:
+            raise WrongShape(
+                f"{entry.file.path}: tensor {name!r} has shape {list(entry.tensor.shape)}, but {list(shape)} is needed",
+                hint="the weights and the configuration of the model do not belong together",
             )
         return entry
 

@@ -55,8 +55,17 @@ class WeightSource(Protocol):
         """
         ...
 
+    def read_stored(self, name: str, shape: tuple[int, int]) -> torch.Tensor:
+        """The blocks of a matrix as they are in the file, uint8 [rows, bytes of a row]; for their type see ``storage``.
+
+        Raises:
+            MissingTensor: the checkpoint has no such tensor.
+            WrongShape: it has another shape; both are named.
+        """
+        ...
+
     def unread(self) -> tuple[str, ...]:
-        """Names of the tensors that ``read_into`` has not delivered yet, in file order."""
+        """Names of the tensors that have not been read yet, in file order."""
         ...
 
     def close(self) -> None:

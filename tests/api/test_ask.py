@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import CutawayCommand
 
-from cutaway.kernels import KERNELS
+from cutaway.kernels import REFERENCE_KERNELS
 from cutaway.limits import LIMITS
 from cutaway.types import SamplingParams
 
@@ -160,7 +160,7 @@ def test_threads_and_number_format_are_those_asked_for(cutaway_command: CutawayC
         env={"COLUMNS": "120"},
         check=True,
     )
-    assert f"{KERNELS}, threads: 1" in done.stderr
+    assert f"{REFERENCE_KERNELS}, threads: 1" in done.stderr
     assert "computed in bfloat16" in done.stderr
     assert "float32" not in done.stderr
 
@@ -395,3 +395,19 @@ def test_the_most_answers_that_may_be_asked_for_are_all_given(cutaway_command: C
     most = str(LIMITS["n"].maximum)
     done = cutaway_command("ask", "-m", smollm, "hi", "--n", most, "--max-tokens", "1", "--json", check=True)
     assert len(done.stdout.splitlines()) == LIMITS["n"].maximum
+
+
+def test_native_kernels_answer_the_same_over_thread_and_process(cutaway_command: CutawayCommand, smollm: str) -> None:
+    options = (TOMATO, "--kernels", "native", "--max-tokens", "24", "--logprobs", "3")
+    answer = ask_json(cutaway_command, smollm, *options)
+    assert str(answer["text"]).startswith("A tomato is indeed a fruit.")
+    other = ask_json(cutaway_command, smollm, *options, "--worker", "process", "--threads", "1")
+    assert (other["token_ids"], other["logprobs"]) == (answer["token_ids"], answer["logprobs"])
+    done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "native", "--max-tokens", "2", "--explain")
+    assert "native (" in done.stderr
+
+
+def test_native_kernels_say_what_they_cannot_do(cutaway_command: CutawayCommand, smollm: str) -> None:
+    done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "native", "--dtype", "float32")
+    assert done.rc == 2
+    assert "dtype: float32 is not what native kernels keep: that is bfloat16" in done.stderr

@@ -13,7 +13,7 @@ from cutaway import __version__
 from cutaway.cli.doctor import describe_limit, parse_libraries
 from cutaway.config import DEFAULT_MODEL
 from cutaway.hub.catalog import BUILT_IN
-from cutaway.kernels import KERNELS
+from cutaway.kernels import REFERENCE_KERNELS
 from cutaway.machine import FEATURES
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -42,7 +42,7 @@ def test_the_machine_is_described_in_plain_lines(cutaway_command):
     assert version == torch.__version__
     assert tuple(libraries) == parse_libraries(torch.__config__.show())
     assert capability == torch.backends.cpu.get_cpu_capability()
-    assert values["kernels"] in (f"{KERNELS}, bfloat16", f"{KERNELS}, float32")
+    assert values["kernels"] in (f"{REFERENCE_KERNELS}, bfloat16", f"{REFERENCE_KERNELS}, float32")
     assert f"cutaway pull {DEFAULT_MODEL}" in values["limit"]
     assert "not asked" in values["index"]
     assert done.stderr == ""

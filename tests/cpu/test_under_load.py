@@ -14,16 +14,18 @@ from serving import answer, limits_for, make_runner
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine import Engine
 from cutaway.engine.load import load_core
-from cutaway.engine.options import EngineOptions
+from cutaway.engine.options import KERNELS, EngineOptions
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.process import ProcessWorker
+from cutaway.kernels import native
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import load_decoder
+from cutaway.models.native import NativeDecoder
+from cutaway.models.registry import load_decoder, read_config
 from cutaway.scheduler.plan import Action, NewRequest, RequestFinished, SchedulerLimits, StepPlan, StepResult
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.load import load_text
 from cutaway.types import FinishReason, GenerationRequest, Message, Role, SamplingParams, TokenChoice
-from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.checkpoint import Checkpoint, open_checkpoint
 
 MODELS = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
 NUM_PROMPTS = 50
@@ -34,7 +36,7 @@ MAX_LENGTH = 96
 class Subject:
     """A model, requests for it, and what it answers to each alone."""
 
-    model: Decoder
+    model: Decoder | NativeDecoder
     requests: list[NewRequest]
     alone: dict[str, list[TokenChoice]]
 
@@ -61,9 +63,10 @@ def make_requests(vocab_size: int) -> list[NewRequest]:
     return requests
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[(name, kernels) for name in MODELS for kernels in KERNELS], ids=" ".join)
 def subject(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> Subject:
-    model = load_decoder(open_checkpoint(real_model(request.param)), torch.bfloat16)
+    name, kernels = request.param
+    model = load(open_checkpoint(real_model(name)), kernels)
     requests = make_requests(model.config.vocab_size)
     alone: dict[str, list[TokenChoice]] = {}
     for new in requests:
@@ -71,10 +74,20 @@ def subject(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -
     return Subject(model, requests, alone)
 
 
+def load(checkpoint: Checkpoint, kernels: str) -> Decoder | NativeDecoder:
+    if kernels == "reference":
+        return load_decoder(checkpoint, torch.bfloat16)
+    weights = checkpoint.weights()
+    try:
+        return NativeDecoder(read_config(checkpoint, weights), weights, native.instruction_sets()[0], 2)
+    finally:
+        weights.close()
+
+
 class Load:
     """A scheduler and a runner under random traffic: arrivals at any time, plans ahead of commits, and leavers."""
 
-    def __init__(self, model: Decoder, limits: SchedulerLimits, dice: random.Random) -> None:
+    def __init__(self, model: Decoder | NativeDecoder, limits: SchedulerLimits, dice: random.Random) -> None:
         self.scheduler = Scheduler(limits)
         self.runner = make_runner(model, torch.bfloat16, limits)
         self.dice = dice

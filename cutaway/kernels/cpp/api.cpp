@@ -1,0 +1,85 @@
+// What Python calls, by ctypes.
+
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "decoder.h"
+#include "pack.h"
+
+#define CUTAWAY_API extern "C" __attribute__((visibility("default")))
+
+using namespace cutaway;
+
+namespace {
+
+#if defined(__x86_64__)
+bool has_avx512() {
+    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni");
+}
+bool has_avx2() { return __builtin_cpu_supports("x86-64-v3"); }
+#endif
+
+// The sets that this processor has, best first.
+std::vector<const Kernels*> available() {
+    std::vector<const Kernels*> sets;
+#if defined(__x86_64__)
+    if (has_avx512()) sets.push_back(avx512_kernels());
+    if (has_avx2()) sets.push_back(avx2_kernels());
+#endif
+    sets.push_back(portable_kernels());
+    return sets;
+}
+
+}  // namespace
+
+// Name of the ``index``-th instruction set that this processor has, best first; null after the last.
+CUTAWAY_API const char* cutaway_instruction_set(int32_t index) {
+    const auto sets = available();
+    return index < static_cast<int32_t>(sets.size()) ? sets[index]->name : nullptr;
+}
+
+CUTAWAY_API int32_t cutaway_packed_format(int32_t stored_type) { return packed_format(stored_type); }
+
+CUTAWAY_API int64_t cutaway_packed_bytes(int32_t stored_type, int64_t rows, int64_t cols) {
+    const auto format = static_cast<Format>(packed_format(stored_type));
+    return (rows + kPanelRows - 1) / kPanelRows * (cols / kGroup) * static_cast<int64_t>(block_bytes(format));
+}
+
+CUTAWAY_API void cutaway_pack(int32_t stored_type, const uint8_t* stored, int64_t num_rows, int64_t cols, int64_t first,
+                              uint8_t* panels) {
+    pack(stored_type, stored, num_rows, cols, first, panels);
+}
+
+CUTAWAY_API void cutaway_unpack_row(const Matrix* w, int64_t row, float* out) { unpack_row(*w, row, out); }
+
+CUTAWAY_API Decoder* cutaway_decoder_new(const DecoderConfig* config, const LayerWeights* layers, int32_t num_layers,
+                                         const Matrix* embedding, const Product* head, const float* norm,
+                                         const char* instruction_set, int32_t num_threads) {
+    for (const Kernels* kernels : available())
+        if (std::strcmp(kernels->name, instruction_set) == 0)
+            return new Decoder(*config, std::vector<LayerWeights>(layers, layers + num_layers), *embedding, *head, norm,
+                               kernels, num_threads);
+    return nullptr;
+}
+
+CUTAWAY_API void cutaway_decoder_free(Decoder* decoder) { delete decoder; }
+
+// 0, or 1 when memory ran out.
+CUTAWAY_API int32_t cutaway_decoder_forward(Decoder* decoder, const Batch* batch, float* hidden) {
+    try {
+        decoder->forward(*batch, hidden);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    return 0;
+}
+
+CUTAWAY_API int32_t cutaway_decoder_logits(Decoder* decoder, const float* hidden, int64_t num_rows, float* out) {
+    try {
+        decoder->logits(hidden, num_rows, out);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    return 0;
+}

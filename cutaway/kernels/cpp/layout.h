@@ -1,0 +1,62 @@
+// How matrices and activations lie in memory. Shared by everything native.
+//
+// A matrix is cut into panels of 16 output rows; a panel is a run of blocks, one for each group of 32 inputs, so that
+// one pass over a panel reads memory in order. Within a block, byte 64 * step + 4 * row + byte holds input
+// 4 * step + byte of a row: what an instruction that multiplies four bytes in each of 16 lanes wants.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cutaway {
+
+constexpr int kPanelRows = 16;
+constexpr int kGroup = 32;
+
+enum Format : int32_t {
+    kAffine4 = 0,  // x = d q + m, 4 bits; two steps share 64 bytes, the later one in the high nibbles; fp16 d, m
+    kScaled8 = 1,  // x = d (q - 128), 8 bits; fp16 d
+    kAffine8 = 2,  // x = d q + m, 8 bits; float d, m
+};
+
+constexpr size_t block_bytes(Format format) {
+    switch (format) {
+        case kAffine4:
+            return 256 + 4 * kPanelRows;
+        case kScaled8:
+            return 512 + 2 * kPanelRows;
+        case kAffine8:
+            return 512 + 8 * kPanelRows;
+    }
+    return 0;
+}
+
+struct Matrix {
+    int32_t format;
+    int32_t rows;  // outputs
+    int32_t cols;  // inputs, a multiple of 32
+    int32_t unused;
+    const uint8_t* data;
+
+    int num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+    int num_groups() const { return cols / kGroup; }
+    size_t panel_bytes() const { return num_groups() * block_bytes(static_cast<Format>(format)); }
+};
+
+// Matrices of the same inputs, whose outputs follow each other.
+struct Product {
+    int32_t num_parts;
+    int32_t unused;
+    Matrix parts[3];
+};
+
+// Rows of int8 with a float for each group of 32. ``sums`` are the integer sums of the groups.
+struct Activations {
+    int8_t* values;   // [rows, cols]
+    float* scales;    // [rows, groups]
+    int32_t* sums;    // [rows, groups]
+    int32_t cols;
+};
+
+}  // namespace cutaway

@@ -1,0 +1,134 @@
+"""The native kernels: exact packing, the same bits from every instruction set, close to float32, any company."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from cutaway.executor.kv import KVStore
+from cutaway.kernels import native
+from cutaway.kernels.reference import RowSpan
+from cutaway.layers.batch import GroupBatch, TokenBatch
+from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder
+from cutaway.models.registry import load_decoder, read_config
+from cutaway.quant.block_types import BLOCK_TYPES_BY_NAME
+from cutaway.quant.ggml import dequantize
+from cutaway.text.load import load_text
+from cutaway.weights.checkpoint import Checkpoint, open_checkpoint
+
+MODELS = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
+TEXT = (
+    "The tomato is the edible berry of a plant that came from western South America. Its name goes back to a word of "
+    "the Nahuatl language. Botanically it is a fruit, a berry that grows from the ovary of a flower; in the kitchen, "
+    "however, it is used as a vegetable, because it is not sweet enough for a dessert."
+)
+
+
+def test_the_library_is_there_with_a_portable_path() -> None:
+    assert native.instruction_sets(), "it was not built: is there a C++ compiler?"
+    assert native.instruction_sets()[-1] == "portable"
+
+
+def random_blocks(type_name: str, rows: int, cols: int) -> torch.Tensor:
+    """Random bytes, with scales that are ordinary numbers."""
+    block = BLOCK_TYPES_BY_NAME[type_name]
+    generator = torch.Generator().manual_seed(cols)
+    blocks = torch.randint(0, 256, (rows, cols // block.block_size, block.num_bytes), generator=generator).byte()
+    halves = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}.get(type_name, (0,))
+    for offset in halves:
+        scale = (torch.rand(rows, cols // block.block_size, 1, generator=generator) - 0.5).half()
+        blocks[:, :, offset : offset + 2] = scale.view(torch.uint8)
+    return blocks.view(rows, -1)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37])
+@pytest.mark.parametrize("type_name", native.PACKED_TYPES)
+def test_a_packed_matrix_holds_the_numbers_of_the_file(type_name: str, rows: int) -> None:
+    stored = random_blocks(type_name, rows, 512)
+    packed = native.PackedMatrix(stored, type_name, 512)
+    numbers = torch.stack([packed.row(index) for index in range(rows)])
+    expected = dequantize(stored, type_name)
+    if type_name == "Q6_K":  # 8 bits for what had 6, with one scale for two
+        largest = expected.view(rows, -1, 32).abs().amax(-1, keepdim=True)
+        assert ((numbers - expected).view(rows, -1, 32).abs() <= largest / 250).all()
+    else:
+        assert torch.equal(numbers, expected)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def checkpoint(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> Checkpoint:
+    return open_checkpoint(real_model(request.param))
+
+
+def load_native(checkpoint: Checkpoint, instruction_set: str, num_threads: int = 2) -> NativeDecoder:
+    weights = checkpoint.weights()
+    try:
+        return NativeDecoder(read_config(checkpoint, weights), weights, instruction_set, num_threads)
+    finally:
+        weights.close()
+
+
+@torch.inference_mode()
+def logits_of(
+    model: Decoder | NativeDecoder, dtype: torch.dtype, ids: tuple[int, ...], chunks: list[int]
+) -> torch.Tensor:
+    """Logits after every token, [tokens, vocab], of a text that is read in chunks of these sizes."""
+    windows = model.config.windows
+    store = KVStore(model.config, dtype, 16, [len(ids) // 16 + 1] * len(windows))
+    logits, start = [], 0
+    for size in chunks:
+        end = start + size
+        slots = torch.arange(end)
+        group = GroupBatch(slots[start:], (RowSpan(0, size, start, slots),))
+        batch = TokenBatch(torch.tensor(ids[start:end]), slots[start:], (group,) * len(windows))
+        logits.append(model.logits(model(batch, store.layers)))
+        start = end
+    assert start == len(ids)
+    return torch.cat(logits)
+
+
+def test_every_instruction_set_chunk_and_number_of_threads_gives_the_same_bits(checkpoint: Checkpoint) -> None:
+    ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:40]
+    whole = logits_of(load_native(checkpoint, native.instruction_sets()[0]), torch.bfloat16, ids, [40])
+    dice = random.Random(3)
+    for index, instruction_set in enumerate(native.instruction_sets()):
+        chunks = [1, 9, 4]
+        while sum(chunks) < 40:
+            chunks.append(min(dice.randint(1, 12), 40 - sum(chunks)))
+        model = load_native(checkpoint, instruction_set, num_threads=1 + index % 3)
+        assert torch.equal(logits_of(model, torch.bfloat16, ids, chunks), whole), instruction_set
+
+
+def test_the_answers_are_close_to_those_of_float32(checkpoint: Checkpoint) -> None:
+    ids = load_text(checkpoint)[0].encode(TEXT).token_ids
+    exact = logits_of(load_decoder(checkpoint, torch.float32), torch.float32, ids, [len(ids)]).log_softmax(-1)
+    model = load_native(checkpoint, native.instruction_sets()[0])
+    ours = logits_of(model, torch.bfloat16, ids, [len(ids)]).log_softmax(-1)
+    divergence = functional.kl_div(ours, exact, log_target=True, reduction="batchmean").item()
+    assert 0 <= divergence < 0.02
+    assert (ours.argmax(-1) == exact.argmax(-1)).float().mean() > 0.9
+
+
+def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpoint) -> None:
+    model = load_native(checkpoint, native.instruction_sets()[0])
+    ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:20]
+    healthy = logits_of(model, torch.bfloat16, ids, [20])
+    windows = model.config.windows
+    store = KVStore(model.config, torch.bfloat16, 16, [4] * len(windows))
+    for cache in store.layers:
+        cache.key[32:64] = torch.nan
+        cache.value[32:64] = torch.nan
+    slots, sick = torch.arange(20), torch.arange(32, 52)
+    # A request whose first token was computed by somebody who left numbers that are none, beside a healthy one.
+    spans = (RowSpan(0, 20, 0, slots), RowSpan(20, 19, 1, sick))
+    group = GroupBatch(torch.cat((slots, sick[1:])), spans)
+    positions = torch.cat((slots, torch.arange(1, 20)))
+    batch = TokenBatch(torch.tensor((*ids, *ids[1:])), positions, (group,) * len(windows))
+    with torch.inference_mode():
+        logits = model.logits(model(batch, store.layers))
+    assert torch.equal(logits[:20], healthy)
+    assert logits[20:].isnan().all()
