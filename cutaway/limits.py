@@ -85,9 +85,13 @@ def check_number(name: str, value: object) -> None:
 
 
 def check_salt(salt: str) -> None:
-    """Raises ``InvalidValue`` unless ``salt`` is a bounded string."""
+    """Raises ``InvalidValue`` unless ``salt`` is a bounded text."""
     if len(salt) > MAX_SALT_CHARS:
         raise InvalidValue("salt", f"{len(salt):,} characters are more than the limit of {MAX_SALT_CHARS}")
+    try:
+        salt.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue("salt", f"character {error.start} is half of a surrogate pair, which is no text") from None
 
 
 def check_stop_strings(stop: tuple[str, ...]) -> None:

@@ -25,6 +25,8 @@ _OUTCOMES = {
     FinishReason.REJECTED: "was rejected",
     FinishReason.FAILED: "failed",
     FinishReason.ABORTED: "was aborted",
+    FinishReason.STOP: "ended, but its receipt is kept no longer",
+    FinishReason.LENGTH: "ended, but its receipt is kept no longer",
 }
 
 

@@ -73,7 +73,16 @@ class EngineCore:
             answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop)
             self._live[each.request_id] = _Live(stream_id, index, answer, each.end_ids)
             self.recorder.queued(each, index, prepared.asked, now_ns)
-        return [*events, *self._tell(self.scheduler.add(new, now_ns / 1e9, forks))]
+        try:
+            outcomes = self.scheduler.add(new, now_ns / 1e9, forks)
+        except Exception as error:  # the border: a request that cannot even be queued fails alone
+            cause = f"{type(error).__name__}: {error}"
+            num_prompt = len(new.token_ids)
+            outcomes = [
+                RequestFinished(each.request_id, FinishReason.FAILED, cause, num_prompt, 0, 0, 0)
+                for each in prepared.copies
+            ]
+        return [*events, *self._tell(outcomes)]
 
     def abort(self, stream_id: int, cause: str) -> list[Event]:
         """End a request from outside, with all its copies. Unknown ids are nobody's."""

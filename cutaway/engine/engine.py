@@ -57,6 +57,8 @@ class Engine:
         try:
             prepared = await asyncio.to_thread(self._preparer.prepare, request)
             self._check_running()
+            for index in range(request.n):
+                self._receipts.forget(copy_id(request.request_id, index))
             if self._streams.begin(stream_id, len(prepared.copies[0].token_ids)):
                 self._send(Add(stream_id, prepared))
                 has_begun = True
@@ -109,7 +111,7 @@ class Engine:
     async def drain(self) -> None:
         """Take no new requests, finish those that run, and stop."""
         self._stopping = True
-        self._worker.send(Stop.DRAIN)
+        self._worker.send(Stop.CLOSE if self._streams.is_empty else Stop.DRAIN)
         await asyncio.to_thread(self._worker.join)
 
     def close(self) -> None:

@@ -1,14 +1,16 @@
 """An engine's loop in a process of its own.
 
 The process loads the model, says that it is ready, and then takes commands and sends reports over one pipe, as plain
-pickled data. It ends when it is told to, or when it finds that the pipe's other end is gone, after the step under way.
-When it dies, the pipe breaks at once: whoever waits hears it, and another process is started in its place.
+pickled data. It ends when it is told to, and at once when its parent has ended. When it dies, the pipe breaks at once:
+whoever waits hears it, and another process is started in its place.
 """
 
 import multiprocessing
+import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -24,6 +26,10 @@ from cutaway.glass.receipt import ModelFacts
 
 # After so many processes in a row that ended before they were ready, no other is started.
 MAX_FAILED_STARTS = 3
+SECONDS_BETWEEN_STARTS = 0.5
+
+# A process that has been told to close and still does not is ended.
+SECONDS_TO_CLOSE = 5.0
 
 Load = Callable[[], EngineCore]
 Message = ModelFacts | CutawayError | Report  # it is ready; it cannot be; it goes on
@@ -90,9 +96,14 @@ class ProcessWorker:
         self._spare_loading()
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait for its end; one that does not close in time, because it hangs, is ended."""
         assert self._supervisor is not None, "it was started"
-        self._supervisor.join()
+        while self._stop is not Stop.CLOSE and self._supervisor.is_alive():
+            self._supervisor.join(SECONDS_BETWEEN_STARTS)
+        self._supervisor.join(SECONDS_TO_CLOSE)
+        if self._supervisor.is_alive():
+            self._child.kill()
+            self._supervisor.join()
 
     def _supervise(self, listener: Listener) -> None:
         """Hand on what comes, and replace a process that has died. Each death loses what was under way."""
@@ -104,8 +115,13 @@ class ProcessWorker:
                 if self._stop or num_failed_starts == MAX_FAILED_STARTS or not threading.main_thread().is_alive():
                     break
                 # First the new process, then the news: a command that follows the news finds the new process.
-                self._start_another()
-                listener.lose(f"{cause}; another one is being started")
+                try:
+                    self._start_another()
+                except OSError as error:  # the system has no room for one now
+                    listener.lose(f"{cause}; another one cannot be started yet: {error}")
+                    time.sleep(SECONDS_BETWEEN_STARTS)
+                else:
+                    listener.lose(f"{cause}; another one is being started")
         finally:
             self.stopped = True
             self._commands.put(None)
@@ -216,6 +232,7 @@ class _Parent:
 
 def _run(load: Load, connection: Connection) -> None:
     """What the process does."""
+    threading.Thread(target=_end_with_parent, name="cutaway-parent", daemon=True).start()
     parent = _Parent(connection)
     try:
         core = load()
@@ -224,6 +241,14 @@ def _run(load: Load, connection: Connection) -> None:
         return
     parent.send(core.recorder.model)
     EngineLoop(core, parent.receive, parent.send).run()
+
+
+def _end_with_parent() -> None:
+    """End at once when the parent has ended: nobody is left to work for."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a process of multiprocessing has a parent"
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager

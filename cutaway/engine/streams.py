@@ -79,6 +79,11 @@ class Streams:
                 self._streams.pop(stream_id).end(FinishReason.ABORTED, "it was aborted before it began")
             return None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits for anything."""
+        return not self._streams
+
     def take(self, events: Iterable[Event]) -> set[int]:
         """Hand out what is new; the ids of streams that go on though nobody waits for them."""
         nobodys: set[int] = set()

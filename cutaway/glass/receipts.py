@@ -2,7 +2,8 @@
 
 from cutaway.glass.receipt import Receipt
 
-MAX_RECEIPTS = 64
+# More than one request can have copies, since all of them may end in one step.
+MAX_RECEIPTS = 256
 
 
 class Receipts:
@@ -22,6 +23,10 @@ class Receipts:
         self._kept[receipt.request_id] = receipt
         while len(self._kept) > self.max_kept:
             del self._kept[next(iter(self._kept))]
+
+    def forget(self, request_id: str) -> None:
+        """Drop the receipt of a request: another one has its id now."""
+        self._kept.pop(request_id, None)
 
     def get(self, request_id: str) -> Receipt | None:
         """The receipt of a request, if it is still kept."""

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from fake_engine import (
     make_request,
 )
 
+from cutaway.engine import process as process_module
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine import Engine
 from cutaway.engine.messages import Event
@@ -39,7 +40,8 @@ from cutaway.engine.worker import ThreadWorker, Worker
 from cutaway.errors import CutawayError, EngineStopped, InvalidValue, OutOfMemory
 from cutaway.executor.fake import FakeRunner
 from cutaway.limits import MAX_SALT_CHARS
-from cutaway.scheduler.plan import SchedulerLimits, StepPlan, StepResult
+from cutaway.scheduler.plan import NewRequest, Outcome, SchedulerLimits, StepPlan, StepResult
+from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role
 
 Play = Callable[[Engine], Awaitable[None]]
@@ -316,6 +318,7 @@ def test_wrong_values_of_a_request_are_refused() -> None:
         ({"n": 129}, "n"),
         ({"priority": 1001}, "priority"),
         ({"salt": "x" * (MAX_SALT_CHARS + 1)}, "salt"),
+        ({"salt": "\ud800"}, "salt"),
     ):
         with pytest.raises(InvalidValue, match=f"^{name}: "):
             replace(request, **values)  # type: ignore[arg-type]
@@ -514,6 +517,87 @@ def test_the_process_never_sees_ctrl_c() -> None:
             kill_children()
             await settled(engine, 0)
             await settled(engine, LIMITS.groups[0].num_blocks)
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_a_process_that_hangs_is_ended_by_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SECONDS_TO_CLOSE", 0.2)
+
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        for child in multiprocessing.active_children():
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGSTOP)
+        engine.close()
+
+    asyncio.run(play())
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_the_system_has_no_room_for_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SECONDS_BETWEEN_STARTS", 0.01)
+    start = process_module.ProcessWorker._start_another
+    tries = 0
+
+    def start_the_second_time(worker: ProcessWorker) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise OSError("too many open files")
+        start(worker)
+
+    monkeypatch.setattr(process_module.ProcessWorker, "_start_another", start_the_second_time)
+
+    async def play() -> None:
+        engine = Engine(process(make_core), make_preparer())
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        kill_children()
+        await settled(engine, 0)
+        await settled(engine, LIMITS.groups[0].num_blocks)
+        request = make_request("a", "tomato", 5)
+        assert ids_of(await collect(engine.submit(request))) == expected_ids(request)
+        await engine.drain()
+
+    asyncio.run(play())
+
+
+def test_the_receipt_of_a_lost_request_is_not_that_of_an_earlier_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        engine = Engine(process(partial(make_gated_core, tmp_path / "gate")), make_preparer())
+        await collect(engine.submit(make_request("a", "tomato", 2)))
+        assert engine.receipt("a") is not None
+        stream = engine.submit(make_request("a", "another", 50))
+        await anext(stream)
+        kill_children()
+        assert finish_of(await collect(stream))[0] is FinishReason.FAILED
+        assert engine.receipt("a") is None
+        engine.close()
+
+    asyncio.run(play())
+
+
+class UnqueuingScheduler(Scheduler):
+    """Breaks when a request is added."""
+
+    def add(self, new: NewRequest, now: float = 0.0, forks: Sequence[NewRequest] = ()) -> list[Outcome]:
+        if new.max_tokens == 13:
+            raise ValueError("unlucky")
+        return super().add(new, now, forks)
+
+
+def test_a_request_that_cannot_be_queued_fails_alone() -> None:
+    async def play() -> None:
+        core = make_core()
+        core.scheduler = UnqueuingScheduler(LIMITS)
+        engine = Engine(ThreadWorker(core), make_preparer())
+        neighbour = asyncio.create_task(collect(engine.submit(make_request("b", "tomato", 30))))
+        deltas = await collect(engine.submit(replace(make_request("a", "tomato", 13), n=2)))
+        ends = [finish_of([delta]) for delta in deltas if delta.finish is not None]
+        assert ends == [(FinishReason.FAILED, "ValueError: unlucky")] * 2
+        assert ids_of(await neighbour) == expected_ids(make_request("b", "tomato", 30))
         await engine.drain()
 
     asyncio.run(play())
