@@ -42,6 +42,7 @@ class Torch:
         num_threads: threads that Cutaway will let it use.
         dtype: of weights and cache, unless ``--dtype`` says otherwise.
         kernels: Cutaway's own choice of kernels.
+        instruction_sets: that ``--kernels native`` has here, best first; none where it was not built.
     """
 
     version: str
@@ -50,6 +51,7 @@ class Torch:
     num_threads: int
     dtype: str
     kernels: str
+    instruction_sets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ def _torch(cpu: Cpu) -> Torch:
     # Not by way of the engine, so that a doctor can still be asked when something in there is broken.
     with importing_torch():
         import torch
+
+        from cutaway.kernels.native import instruction_sets
     return Torch(
         version=torch.__version__,
         libraries=parse_libraries(torch.__config__.show()),
@@ -183,6 +187,7 @@ def _torch(cpu: Cpu) -> Torch:
         num_threads=cpu.num_usable_cores,
         dtype="bfloat16" if cpu.has_bfloat16 else "float32",
         kernels=REFERENCE_KERNELS,
+        instruction_sets=instruction_sets(),
     )
 
 
@@ -246,6 +251,7 @@ def _without_credentials(url: str) -> str:
 
 def _lines(report: Report) -> list[str]:
     cpu, memory, torch, cache, speed = report.cpu, report.memory, report.torch, report.cache, report.speed
+    native = ", ".join(torch.instruction_sets) or "not built; that takes a C++ compiler when Cutaway is installed"
     limited = " (the container's limit)" if memory.limited_by == "cgroup" else ""
     busy = f"; others keep the processor busy, load {speed.load_average:.1f}" if _is_busy(report) else ""
     rows = [
@@ -258,7 +264,7 @@ def _lines(report: Report) -> list[str]:
         ("threads", f"{torch.num_threads} for arithmetic"),
         ("memory", f"{_gb(memory.total_bytes)}{limited}, {_gb(memory.available_bytes)} available"),
         ("torch", f"{torch.version}, {', '.join(torch.libraries)}, {torch.capability}"),
-        ("kernels", f"{torch.kernels}, {torch.dtype}"),
+        ("kernels", f"{torch.kernels}, {torch.dtype}; native ({native})"),
         ("bandwidth", f"{speed.read_gb_per_second:,.1f} GB/s read by all threads{busy}"),
         ("cache", f"{cache.path}: {_gb(cache.num_bytes)} of models, {_gb(cache.num_free_bytes)} free"),
         ("models", ", ".join(cache.models) or "none yet"),

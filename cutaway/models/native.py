@@ -83,7 +83,8 @@ class NativeDecoder:
             instruction_set.encode(),
             num_threads,
         )
-        assert self._decoder, f"this processor has {instruction_set}"
+        if not self._decoder:
+            raise MemoryError("the threads of the native kernels cannot be started")
         del self._weights
 
     def __del__(self) -> None:
@@ -95,9 +96,12 @@ class NativeDecoder:
         """Hidden states after the last norm, float32 [rows, hidden]; stores keys and values of all rows in ``caches``.
 
         Raises:
+            IndexError: a token id is none of the model's.
             MemoryError: there is none for the step.
         """
         num_rows, half = len(batch.token_ids), self.config.head_dim // 2
+        if not 0 <= int(batch.token_ids.min()) <= int(batch.token_ids.max()) < self.config.vocab_size:
+            raise IndexError(f"a token id is outside of the model's {self.config.vocab_size:,}")
         angles = [rotary(batch.positions) for rotary in self._rotaries]
         cos = [each[:, 0, :half].contiguous() for each, _ in angles]
         sin = [each[:, 0, half:].contiguous() for _, each in angles]

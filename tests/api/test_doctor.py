@@ -14,6 +14,7 @@ from cutaway.cli.doctor import describe_limit, parse_libraries
 from cutaway.config import DEFAULT_MODEL
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.kernels import REFERENCE_KERNELS
+from cutaway.kernels.native import instruction_sets
 from cutaway.machine import FEATURES
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -42,7 +43,12 @@ def test_the_machine_is_described_in_plain_lines(cutaway_command):
     assert version == torch.__version__
     assert tuple(libraries) == parse_libraries(torch.__config__.show())
     assert capability == torch.backends.cpu.get_cpu_capability()
-    assert values["kernels"] in (f"{REFERENCE_KERNELS}, bfloat16", f"{REFERENCE_KERNELS}, float32")
+    native = ", ".join(instruction_sets())
+    assert native
+    assert values["kernels"] in (
+        f"{REFERENCE_KERNELS}, bfloat16; native ({native})",
+        f"{REFERENCE_KERNELS}, float32; native ({native})",
+    )
     assert f"cutaway pull {DEFAULT_MODEL}" in values["limit"]
     assert "not asked" in values["index"]
     assert done.stderr == ""

@@ -132,3 +132,10 @@ def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpo
         logits = model.logits(model(batch, store.layers))
     assert torch.equal(logits[:20], healthy)
     assert logits[20:].isnan().all()
+
+
+def test_a_token_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint) -> None:
+    model = load_native(checkpoint, native.instruction_sets()[0])
+    for token_id in (-1, model.config.vocab_size):
+        with pytest.raises(IndexError, match="a token id is outside"):
+            logits_of(model, torch.bfloat16, (token_id,), [1])

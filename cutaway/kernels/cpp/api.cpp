@@ -1,6 +1,7 @@
 // What Python calls, by ctypes.
 
 #include <cstring>
+#include <exception>
 #include <new>
 #include <vector>
 
@@ -56,10 +57,13 @@ CUTAWAY_API void cutaway_unpack_row(const Matrix* w, int64_t row, float* out) { 
 CUTAWAY_API Decoder* cutaway_decoder_new(const DecoderConfig* config, const LayerWeights* layers, int32_t num_layers,
                                          const Matrix* embedding, const Product* head, const float* norm,
                                          const char* instruction_set, int32_t num_threads) {
-    for (const Kernels* kernels : available())
-        if (std::strcmp(kernels->name, instruction_set) == 0)
-            return new Decoder(*config, std::vector<LayerWeights>(layers, layers + num_layers), *embedding, *head, norm,
-                               kernels, num_threads);
+    try {
+        for (const Kernels* kernels : available())
+            if (std::strcmp(kernels->name, instruction_set) == 0)
+                return new Decoder(*config, std::vector<LayerWeights>(layers, layers + num_layers), *embedding, *head,
+                                   norm, kernels, num_threads);
+    } catch (const std::exception&) {  // no memory, or no threads
+    }
     return nullptr;
 }
 

@@ -30,10 +30,17 @@ void spin_until(Condition condition) {
 }  // namespace
 
 Pool::Pool(int num_threads) : size_(num_threads) {
-    for (int index = 1; index < size_; ++index) threads_.emplace_back([this, index] { serve(index); });
+    try {
+        for (int index = 1; index < size_; ++index) threads_.emplace_back([this, index] { serve(index); });
+    } catch (...) {
+        stop();  // those that did start
+        throw;
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stopping_ = true;

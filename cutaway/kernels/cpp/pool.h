@@ -28,6 +28,7 @@ class Pool {
 
    private:
     void serve(int index);
+    void stop();
 
     const int size_;
     const std::function<void(int)>* work_ = nullptr;
