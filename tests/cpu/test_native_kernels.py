@@ -1,7 +1,7 @@
 """The native kernels: exact packing, the same bits from every instruction set, close to float32, any company."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,15 @@ TEXT = (
     "the Nahuatl language. Botanically it is a fruit, a berry that grows from the ovary of a flower; in the kitchen, "
     "however, it is used as a vegetable, because it is not sweet enough for a dessert."
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """As in the engine: torch's threads would spin beside those of the kernels."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
 
 
 def test_the_library_is_there_with_a_portable_path() -> None:

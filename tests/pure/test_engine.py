@@ -279,7 +279,7 @@ def test_a_pinned_conversation_stays_in_the_cache_until_it_is_released(act: Call
 
 
 def test_thousands_of_clients_who_stay_or_leave_leave_nothing_behind(act: Callable[..., None]) -> None:
-    num_clients, num_each = 32, 60
+    num_clients, num_each = 32, 30
 
     async def client(engine: Engine, index: int) -> None:
         dice = random.Random(index)
