@@ -13,21 +13,12 @@ from cutaway.kernels import native
 from cutaway.machine import read_cpu
 from cutaway.models.decoder import Decoder
 from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, read_config
-from cutaway.weights.checkpoint import Checkpoint, open_checkpoint
+from cutaway.models.registry import load_decoder, load_native
+from cutaway.weights.checkpoint import open_checkpoint
 
 ROUNDS = 5
 BATCH_SIZES = (1, 8, 32)
 PROMPT_LENGTHS = (512, 4096)
-
-
-def load_native(checkpoint: Checkpoint, num_threads: int) -> NativeDecoder:
-    """The decoder on the best instruction set of this processor."""
-    weights = checkpoint.weights()
-    try:
-        return NativeDecoder(read_config(checkpoint, weights), weights, native.instruction_sets()[0], num_threads)
-    finally:
-        weights.close()
 
 
 def prefill(model: Decoder | NativeDecoder, num_prompt: int, name: str) -> float:
@@ -46,7 +37,7 @@ def main() -> None:
     num_threads = read_cpu().num_usable_cores
     models: dict[str, Decoder | NativeDecoder] = {
         "reference": load_decoder(checkpoint, DTYPE),
-        "native": load_native(checkpoint, num_threads),
+        "native": load_native(checkpoint, native.instruction_sets()[0], num_threads),
     }
     decode: dict[tuple[str, int], list[float]] = {(name, size): [] for size in BATCH_SIZES for name in models}
     read: dict[tuple[str, int], list[float]] = {(name, size): [] for size in PROMPT_LENGTHS for name in models}

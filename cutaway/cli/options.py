@@ -141,26 +141,23 @@ def _engine_options() -> list[Decorator]:
             help="Keep what was computed for later prompts that begin alike.",
         ),
         _number("threads", int, None, "Threads for arithmetic; one for each core, if left out"),
-        click.option(
-            "--dtype",
-            type=click.Choice(DTYPES),
-            default="auto",
-            show_default=True,
-            help="Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
+        _choice(
+            "dtype",
+            DTYPES,
+            "auto",
+            "Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
         ),
-        click.option(
-            "--kernels",
-            type=click.Choice(KERNELS),
-            default="reference",
-            show_default=True,
-            help="reference is readable torch; native is compiled, many times faster, for GGUF models.",
+        _choice(
+            "kernels",
+            KERNELS,
+            "reference",
+            "reference is readable torch; native is compiled, many times faster, for GGUF models.",
         ),
-        click.option(
-            "--worker",
-            type=click.Choice(WORKERS),
-            default="thread",
-            show_default=True,
-            help="Run the engine in a thread, or in a process of its own, which is started again if it dies.",
+        _choice(
+            "worker",
+            WORKERS,
+            "thread",
+            "Run the engine in a thread, or in a process of its own, which is started again if it dies.",
         ),
     ]
 
@@ -176,3 +173,8 @@ def _number(name: str, kind: type, default: float | None, text: str) -> Decorato
         show_default=default is not None,
         help=f"{text} ({limit}{hint}).",
     )
+
+
+def _choice(name: str, values: Sequence[str], default: str, text: str) -> Decorator:
+    """An option with one of some words."""
+    return click.option(f"--{name}", type=click.Choice(values), default=default, show_default=True, help=text)

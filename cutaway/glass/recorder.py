@@ -82,18 +82,13 @@ class Recorder:
     def stepped(self, plan: StepPlan, result: StepResult, begin_ns: int, end_ns: int) -> None:
         """Note a step in the receipt of each request that it computed, and each decision with its reason."""
         for decision in plan.decisions:
-            draft = self._drafts.get(decision.request_id)
-            if draft is not None:
-                draft.decisions.append(decision)
+            self._drafts[decision.request_id].decisions.append(decision)
         for lookup in plan.lookups:
-            draft = self._drafts.get(lookup.request_id)
-            if draft is not None and draft.lookup is None:
-                draft.lookup = lookup
+            draft = self._drafts[lookup.request_id]
+            draft.lookup = draft.lookup or lookup
         num_tokens = plan.num_tokens
         for index, rows in enumerate(plan.rows):
-            draft = self._drafts.get(rows.request_id)
-            if draft is None:
-                continue
+            draft = self._drafts[rows.request_id]
             draft.steps.append(
                 StepFacts(
                     step_id=plan.plan_id,
@@ -116,17 +111,15 @@ class Recorder:
 
     def generated(self, outcome: TokenGenerated) -> None:
         """Note a chosen token."""
-        draft = self._drafts.get(outcome.request_id)
-        if draft is not None:
-            position = len(draft.prompt.token_ids) + len(draft.tokens)
-            draft.tokens.append(TokenFacts(draft.steps[-1].step_id, position, outcome.choice))
+        draft = self._drafts[outcome.request_id]
+        position = len(draft.prompt.token_ids) + len(draft.tokens)
+        draft.tokens.append(TokenFacts(draft.steps[-1].step_id, position, outcome.choice))
 
     def delivered(self, request_id: str, delta: DeltaFacts, detokenize_ns: int) -> None:
         """Note a piece of text."""
-        draft = self._drafts.get(request_id)
-        if draft is not None:
-            draft.detokenize_ns += detokenize_ns
-            draft.deltas.append(delta)
+        draft = self._drafts[request_id]
+        draft.detokenize_ns += detokenize_ns
+        draft.deltas.append(delta)
 
     def finished(self, outcome: RequestFinished, num_blocks_free: int, at_ns: int) -> Receipt:
         """Close the receipt."""

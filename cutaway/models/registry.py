@@ -9,6 +9,7 @@ import torch
 from cutaway.errors import UnsupportedModel
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
+from cutaway.models.native import NativeDecoder
 from cutaway.weights.checkpoint import Checkpoint
 from cutaway.weights.metadata import Metadata
 from cutaway.weights.source import WeightSource
@@ -62,6 +63,15 @@ def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype) -> Decoder:
     weights = checkpoint.weights()
     try:
         return find_architecture(checkpoint).build(read_config(checkpoint, weights), weights, dtype)
+    finally:
+        weights.close()
+
+
+def load_native(checkpoint: Checkpoint, instruction_set: str, num_threads: int) -> NativeDecoder:
+    """As ``load_decoder``, for the native kernels; see ``why_not_native``."""
+    weights = checkpoint.weights()
+    try:
+        return NativeDecoder(read_config(checkpoint, weights), weights, instruction_set, num_threads)
     finally:
         weights.close()
 

@@ -49,17 +49,17 @@ class PlanDraft:
     def most_rows(self, request: ScheduledRequest, work: int) -> int:
         """How many of the ``work`` rows of a prompt this step may compute; at least one, unless it is full.
 
-        A chunk that ends before the prompt does ends with a block where it can: kernels compute rows in tiles. For the
-        same reason it is a block even where that costs more than there is, if only rows that see nothing are counted.
+        A chunk beside answers ends with a block where it can: kernels compute rows in tiles. For the same reason it is
+        a block even where that costs more than there is, if only rows that see nothing are counted.
         """
         if self.why_full():
             return 0
         most = min(work, self.prompt_rows)
+        if self.prompt_cost == math.inf:
+            return most
         start, size = request.next_start, self.limits.block_size
-        rows = most
-        if self.prompt_cost < math.inf:
-            affordable = int(self.prompt_cost / self.limits.row_cost(start))
-            rows = min(most, max(affordable, min(size, int(self.prompt_cost))))
+        affordable = int(self.prompt_cost / self.limits.row_cost(start))
+        rows = min(most, max(affordable, min(size, int(self.prompt_cost))))
         if rows == work or rows < size:
             return rows
         past_block = (start + rows) % size

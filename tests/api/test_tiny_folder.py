@@ -80,3 +80,10 @@ def test_a_folder_and_the_same_files_on_the_hub_give_the_same_answer(
     assert fetched["token_ids"] == local["token_ids"]
     for path in shards:
         assert hub_site.asked(f"/org/tiny/resolve/{COMMIT}/{path.name}") == 1
+
+
+def test_native_kernels_say_which_weights_they_cannot_run(cutaway_command: CutawayCommand, folder: Path) -> None:
+    done = cutaway_command("ask", "-m", str(folder), QUESTION, "--kernels", "native")
+    assert done.rc == 2
+    assert "kernels: native kernels cannot run this model: " in done.stderr
+    assert "hint: --kernels reference" in done.stderr

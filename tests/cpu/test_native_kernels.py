@@ -14,7 +14,7 @@ from cutaway.kernels.reference import RowSpan
 from cutaway.layers.batch import GroupBatch, TokenBatch
 from cutaway.models.decoder import Decoder
 from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, read_config
+from cutaway.models.registry import load_decoder, load_native
 from cutaway.quant.block_types import BLOCK_TYPES_BY_NAME
 from cutaway.quant.ggml import dequantize
 from cutaway.text.load import load_text
@@ -73,12 +73,8 @@ def checkpoint(request: pytest.FixtureRequest, real_model: Callable[[str], Path]
     return open_checkpoint(real_model(request.param))
 
 
-def load_native(checkpoint: Checkpoint, instruction_set: str, num_threads: int = 2) -> NativeDecoder:
-    weights = checkpoint.weights()
-    try:
-        return NativeDecoder(read_config(checkpoint, weights), weights, instruction_set, num_threads)
-    finally:
-        weights.close()
+def load(checkpoint: Checkpoint, instruction_set: str, num_threads: int = 2) -> NativeDecoder:
+    return load_native(checkpoint, instruction_set, num_threads)
 
 
 @torch.inference_mode()
@@ -102,20 +98,20 @@ def logits_of(
 
 def test_every_instruction_set_chunk_and_number_of_threads_gives_the_same_bits(checkpoint: Checkpoint) -> None:
     ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:40]
-    whole = logits_of(load_native(checkpoint, native.instruction_sets()[0]), torch.bfloat16, ids, [40])
+    whole = logits_of(load(checkpoint, native.instruction_sets()[0]), torch.bfloat16, ids, [40])
     dice = random.Random(3)
     for index, instruction_set in enumerate(native.instruction_sets()):
         chunks = [1, 9, 4]
         while sum(chunks) < 40:
             chunks.append(min(dice.randint(1, 12), 40 - sum(chunks)))
-        model = load_native(checkpoint, instruction_set, num_threads=1 + index % 3)
+        model = load(checkpoint, instruction_set, num_threads=1 + index % 3)
         assert torch.equal(logits_of(model, torch.bfloat16, ids, chunks), whole), instruction_set
 
 
 def test_the_answers_are_close_to_those_of_float32(checkpoint: Checkpoint) -> None:
     ids = load_text(checkpoint)[0].encode(TEXT).token_ids
     exact = logits_of(load_decoder(checkpoint, torch.float32), torch.float32, ids, [len(ids)]).log_softmax(-1)
-    model = load_native(checkpoint, native.instruction_sets()[0])
+    model = load(checkpoint, native.instruction_sets()[0])
     ours = logits_of(model, torch.bfloat16, ids, [len(ids)]).log_softmax(-1)
     divergence = functional.kl_div(ours, exact, log_target=True, reduction="batchmean").item()
     assert 0 <= divergence < 0.02
@@ -123,7 +119,7 @@ def test_the_answers_are_close_to_those_of_float32(checkpoint: Checkpoint) -> No
 
 
 def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpoint) -> None:
-    model = load_native(checkpoint, native.instruction_sets()[0])
+    model = load(checkpoint, native.instruction_sets()[0])
     ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:20]
     healthy = logits_of(model, torch.bfloat16, ids, [20])
     windows = model.config.windows
@@ -144,7 +140,7 @@ def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpo
 
 
 def test_a_token_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint) -> None:
-    model = load_native(checkpoint, native.instruction_sets()[0])
+    model = load(checkpoint, native.instruction_sets()[0])
     for token_id in (-1, model.config.vocab_size):
         with pytest.raises(IndexError, match="a token id is outside"):
             logits_of(model, torch.bfloat16, (token_id,), [1])

@@ -20,12 +20,12 @@ from cutaway.engine.process import ProcessWorker
 from cutaway.kernels import native
 from cutaway.models.decoder import Decoder
 from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, read_config
+from cutaway.models.registry import load_decoder, load_native
 from cutaway.scheduler.plan import Action, NewRequest, RequestFinished, SchedulerLimits, StepPlan, StepResult
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.load import load_text
 from cutaway.types import FinishReason, GenerationRequest, Message, Role, SamplingParams, TokenChoice
-from cutaway.weights.checkpoint import Checkpoint, open_checkpoint
+from cutaway.weights.checkpoint import open_checkpoint
 
 MODELS = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
 NUM_PROMPTS = 50
@@ -71,25 +71,19 @@ SUBJECTS = (*((name, "native") for name in MODELS), (MODELS[0], "reference"))
 def subject(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -> Iterator[Subject]:
     name, kernels = request.param
     num_threads = torch.get_num_threads()
+    checkpoint = open_checkpoint(real_model(name))
+    model: Decoder | NativeDecoder
     if kernels == "native":
         torch.set_num_threads(1)  # as the engine does: torch's threads would spin beside those of the kernels
-    model = load(open_checkpoint(real_model(name)), kernels)
+        model = load_native(checkpoint, native.instruction_sets()[0], num_threads)
+    else:
+        model = load_decoder(checkpoint, torch.bfloat16)
     requests = make_requests(model.config.vocab_size)
     alone: dict[str, list[TokenChoice]] = {}
     for new in requests:
         alone |= answer(model, torch.bfloat16, [new], limits_for(model.config, MAX_LENGTH))[0]
     yield Subject(model, requests, alone)
     torch.set_num_threads(num_threads)
-
-
-def load(checkpoint: Checkpoint, kernels: str) -> Decoder | NativeDecoder:
-    if kernels == "reference":
-        return load_decoder(checkpoint, torch.bfloat16)
-    weights = checkpoint.weights()
-    try:
-        return NativeDecoder(read_config(checkpoint, weights), weights, native.instruction_sets()[0], 2)
-    finally:
-        weights.close()
 
 
 class Load:

@@ -215,15 +215,21 @@ def test_random_traffic_answers_as_the_naive_loop_does(seed: int) -> None:
             assert reason is (FinishReason.STOP if expected[-1] in new.end_ids else FinishReason.LENGTH)
 
 
-def test_a_long_prompt_does_not_stop_a_running_answer() -> None:
-    drive = Drive(make_limits(max_step_tokens=8))
-    drive.add(make_request("answering", 3, 40))
+def read_beside_an_answer(limits: SchedulerLimits, num_prompt: int, max_tokens: int = 40) -> Drive:
+    """Begin an answer, ``answering``, and then let a prompt, ``reading``, be read beside it."""
+    drive = Drive(limits)
+    drive.add(make_request("answering", 3, max_tokens))
     drive.plan()
     drive.commit()
-    drive.add(make_request("reading", 100, 1))
+    drive.add(make_request("reading", num_prompt, 1))
     while "reading" not in drive.finished:
-        drive.plan()
+        assert drive.plan()
         drive.commit()
+    return drive
+
+
+def test_a_long_prompt_does_not_stop_a_running_answer() -> None:
+    drive = read_beside_an_answer(make_limits(max_step_tokens=8), 100)
     steps = [plan for plan in drive.plans if any(rows.request_id == "reading" for rows in plan.rows)]
     assert len(steps) > 10
     assert all(any(rows.request_id == "answering" and rows.num_rows == 1 for rows in plan.rows) for plan in steps)
@@ -238,14 +244,7 @@ def test_chunks_beside_an_answer_shrink_with_what_a_row_sees(
     windows: tuple[int | None, ...], chunks: list[int]
 ) -> None:
     limits = make_limits(max_step_tokens=64, windows=windows, cost_per_key=1 / 16, max_prompt_tokens=31)
-    drive = Drive(limits)
-    drive.add(make_request("answering", 3, 40))
-    drive.plan()
-    drive.commit()
-    drive.add(make_request("reading", 100, 1))
-    while "reading" not in drive.finished:
-        drive.plan()
-        drive.commit()
+    drive = read_beside_an_answer(limits, 100)
     rows = [rows for plan in drive.plans for rows in plan.rows if rows.request_id == "reading"]
     assert [each.num_rows for each in rows] == chunks
     costs = [limits.row_cost(each.start) * each.num_rows for each in rows]
@@ -253,14 +252,8 @@ def test_chunks_beside_an_answer_shrink_with_what_a_row_sees(
 
 
 def test_a_row_that_costs_more_than_the_allowance_is_still_computed() -> None:
-    drive = Drive(make_limits(max_step_tokens=64, max_prompt_tokens=2, cost_per_key=1.0))
-    drive.add(make_request("answering", 3, 100))
-    drive.plan()
-    drive.commit()
-    drive.add(make_request("reading", 40, 1))
-    while "reading" not in drive.finished:
-        assert drive.plan()
-        drive.commit()
+    limits = make_limits(max_step_tokens=64, max_prompt_tokens=2, cost_per_key=1.0)
+    drive = read_beside_an_answer(limits, 40, max_tokens=100)
     assert len(drive.generated["answering"]) < 60
 
 
@@ -539,7 +532,7 @@ def test_short_prompts_do_not_exceed_the_budget_of_a_step() -> None:
     for name, num_prompt in (("a", 1), ("b", 1), ("c", 1), ("d", 20)):
         drive.add(make_request(name, num_prompt))
     drive.run()
-    assert drive.plans[0].num_tokens == 7  # the long one's chunk ends with a block
+    assert drive.plans[0].num_tokens == 8
 
 
 def test_a_fork_of_a_request_with_another_prompt_shares_nothing() -> None:

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "half.h"
+
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
 #endif
@@ -25,16 +27,6 @@ inline uint16_t to_bfloat16_one(float x) {
     uint32_t bits = std::bit_cast<uint32_t>(x);
     if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays NaN
     return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-inline float from_half(uint16_t h) {
-    uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | (mantissa << 13));
-    if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact
-        float value = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign ? -value : value;
-    }
-    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
 inline float sum_lanes(const float* lanes) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "half.h"
+
 namespace cutaway {
 namespace {
 
@@ -19,14 +21,6 @@ uint16_t read16(const uint8_t* p) {
     uint16_t value;
     std::memcpy(&value, p, 2);
     return value;
-}
-
-float from_half(uint16_t h) {
-    const uint32_t exponent = (h >> 10) & 31, mantissa = h & 1023;
-    float value = exponent == 31 ? (mantissa ? NAN : INFINITY)
-                  : exponent     ? std::ldexp(1.0f + mantissa / 1024.0f, static_cast<int>(exponent) - 15)
-                                 : std::ldexp(static_cast<float>(mantissa), -24);
-    return h & 0x8000 ? -value : value;
 }
 
 int block_values(int32_t type) { return type >= kQ4_K ? 256 : 32; }
