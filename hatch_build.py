@@ -19,11 +19,13 @@ FLAGS = [
     # Rounded where the source says so, and nowhere else: every instruction set gives the same bits.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 ]
-# kernels.cpp is compiled once for each of these; which one runs is decided when the library is loaded.
+# kernels.cpp is compiled once for each of these that the compiler knows; which one runs is decided when the library is
+# loaded.
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS["avx2"] = ["-march=x86-64-v3"]
     INSTRUCTION_SETS["avx512"] = ["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"]
+    INSTRUCTION_SETS["amx"] = [*INSTRUCTION_SETS["avx512"], "-mamx-tile", "-mamx-int8"]
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
@@ -55,14 +57,17 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
 def _build(compiler: str, root: Path) -> None:
     with TemporaryDirectory() as folder:
         objects = Path(folder)
+
+        def compilation(source: Path, name: str, flags: list[str]) -> list[str | Path]:
+            return [*FLAGS, *flags, "-c", source, "-o", objects / f"{name}.o"]
+
+        known = [name for name, flags in INSTRUCTION_SETS.items() if _knows(compiler, flags)]
         jobs = [
-            [*FLAGS, *flags, f"-DCUTAWAY_ISA={name}", "-c", SOURCES / "kernels.cpp", "-o", objects / f"{name}.o"]
-            for name, flags in INSTRUCTION_SETS.items()
+            compilation(SOURCES / "kernels.cpp", name, [*INSTRUCTION_SETS[name], f"-DCUTAWAY_ISA={name}"])
+            for name in known
         ]
-        jobs += [
-            [*FLAGS, "-c", source, "-o", objects / f"{source.stem}.o"]
-            for source in (SOURCES / "api.cpp", SOURCES / "decoder.cpp", SOURCES / "pack.cpp", SOURCES / "pool.cpp")
-        ]
+        has = [f"-DCUTAWAY_HAS_{name.upper()}" for name in known]
+        jobs += [compilation(SOURCES / f"{name}.cpp", name, has) for name in ("api", "decoder", "pack", "pool")]
 
         def compile_one(arguments: list[str | Path]) -> None:
             command = [compiler, *map(str, arguments)]
@@ -73,3 +78,9 @@ def _build(compiler: str, root: Path) -> None:
         library = objects / LIBRARY.name
         compile_one(["-shared", "-pthread", *objects.glob("*.o"), "-o", library])
         shutil.move(library, root / LIBRARY)
+
+
+def _knows(compiler: str, flags: list[str]) -> bool:
+    """Whether a compiler, which may be older than an instruction set, takes its flags."""
+    command = [compiler, *flags, "-x", "c++", "-fsyntax-only", os.devnull]
+    return subprocess.run(command, capture_output=True).returncode == 0

@@ -78,7 +78,7 @@ class Batch(ctypes.Structure):
     _fields_ = (
         ("num_rows", c_int64),
         ("num_spans", c_int64),
-        *((name, c_void_p) for name in ("token_ids", "cos", "sin", "spans", "slots", "caches")),
+        *((name, c_void_p) for name in ("token_ids", "spans", "slots", "caches")),
     )
 
 
@@ -95,7 +95,12 @@ def library() -> ctypes.CDLL | None:
     loaded.cutaway_pack.argtypes = (c_int32, c_void_p, c_int64, c_int64, c_int64, c_void_p)
     loaded.cutaway_unpack_row.argtypes = (c_void_p, c_int64, c_void_p)
     loaded.cutaway_decoder_new.restype = c_void_p
-    loaded.cutaway_decoder_new.argtypes = (*(c_void_p,) * 2, c_int32, *(c_void_p,) * 3, c_char_p, c_int32)
+    loaded.cutaway_decoder_new.argtypes = (
+        *(c_void_p, c_void_p, c_int32),  # config, layers
+        *(c_void_p, c_void_p, c_void_p),  # embedding, head, norm
+        *(c_void_p, c_int32),  # frequencies
+        *(c_char_p, c_int32),  # instruction set, threads
+    )
     loaded.cutaway_decoder_free.argtypes = (c_void_p,)
     loaded.cutaway_decoder_forward.argtypes = (c_void_p, c_void_p, c_void_p)
     loaded.cutaway_decoder_logits.argtypes = (c_void_p, c_void_p, c_int64, c_void_p)

@@ -11,7 +11,7 @@ from torch import Tensor
 from cutaway.kernels import native
 from cutaway.layers.batch import LayerCache, TokenBatch
 from cutaway.layers.linear import load_vector
-from cutaway.layers.rotary import Rotary, inverse_frequencies
+from cutaway.layers.rotary import inverse_frequencies
 from cutaway.models.build import load_rope_divisors, refuse_unread
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.weights.source import WeightSource
@@ -51,7 +51,8 @@ class NativeDecoder:
         self._kept: list[object] = []  # what the library has pointers to
         self._weights = weights
         divisors = load_rope_divisors(config, weights)
-        self._rotaries = [Rotary(inverse_frequencies(rope, config.head_dim, divisors)) for rope in config.ropes]
+        frequencies = [inverse_frequencies(rope, config.head_dim, divisors).contiguous() for rope in config.ropes]
+        self._kept.append(frequencies)
         layers = (native.LayerWeights * len(config.layers))(*map(self._layer, range(len(config.layers)), config.layers))
         embedding = self._packed("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         head = embedding
@@ -80,6 +81,8 @@ class NativeDecoder:
             ctypes.byref(embedding.matrix),
             ctypes.byref(native.product([head])),
             norm,
+            _pointers(frequencies),
+            len(frequencies),
             instruction_set.encode(),
             num_threads,
         )
@@ -99,18 +102,13 @@ class NativeDecoder:
             IndexError: a token id is none of the model's.
             MemoryError: there is none for the step.
         """
-        num_rows, half = len(batch.token_ids), self.config.head_dim // 2
+        num_rows = len(batch.token_ids)
         if not 0 <= int(batch.token_ids.min()) <= int(batch.token_ids.max()) < self.config.vocab_size:
             raise IndexError(f"a token id is outside of the model's {self.config.vocab_size:,}")
-        angles = [rotary(batch.positions) for rotary in self._rotaries]
-        cos = [each[:, 0, :half].contiguous() for each, _ in angles]
-        sin = [each[:, 0, half:].contiguous() for _, each in angles]
         spans = [native.Span(span.first_row, span.num_rows, span.start) for span in batch.groups[0].spans]
         slots = [span.slots for group in batch.groups for span in group.spans]
         pointers = [native.CachePointers(cache.key.data_ptr(), cache.value.data_ptr()) for cache in caches]
         arrays: list[ctypes.Array[Any]] = [
-            _pointers(cos),
-            _pointers(sin),
             (native.Span * len(spans))(*spans),
             _pointers(slots),
             (native.CachePointers * len(pointers))(*pointers),

@@ -8,25 +8,48 @@
 #include "decoder.h"
 #include "pack.h"
 
+#if defined(CUTAWAY_HAS_AMX)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
 #define CUTAWAY_API extern "C" __attribute__((visibility("default")))
 
 using namespace cutaway;
 
 namespace {
 
-#if defined(__x86_64__)
-bool has_avx512() {
-    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni");
+#if defined(CUTAWAY_HAS_AMX)
+// Tiles are more state than a process has by default; the system gives it to whoever asks.
+bool has_tiles() {
+#if defined(__linux__)
+    constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & (kTile | kInt8)) != (kTile | kInt8)) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
 }
-bool has_avx2() { return __builtin_cpu_supports("x86-64-v3"); }
 #endif
 
-// The sets that this processor has, best first.
+// The sets that were built and that this processor has, best first.
 std::vector<const Kernels*> available() {
     std::vector<const Kernels*> sets;
-#if defined(__x86_64__)
-    if (has_avx512()) sets.push_back(avx512_kernels());
-    if (has_avx2()) sets.push_back(avx2_kernels());
+#if defined(CUTAWAY_HAS_AVX512)
+    if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni")) {
+#if defined(CUTAWAY_HAS_AMX)
+        if (has_tiles()) sets.push_back(amx_kernels());
+#endif
+        sets.push_back(avx512_kernels());
+    }
+#endif
+#if defined(CUTAWAY_HAS_AVX2)
+    if (__builtin_cpu_supports("x86-64-v3")) sets.push_back(avx2_kernels());
 #endif
     sets.push_back(portable_kernels());
     return sets;
@@ -56,12 +79,14 @@ CUTAWAY_API void cutaway_unpack_row(const Matrix* w, int64_t row, float* out) { 
 
 CUTAWAY_API Decoder* cutaway_decoder_new(const DecoderConfig* config, const LayerWeights* layers, int32_t num_layers,
                                          const Matrix* embedding, const Product* head, const float* norm,
+                                         const float* const* frequencies, int32_t num_ropes,
                                          const char* instruction_set, int32_t num_threads) {
     try {
         for (const Kernels* kernels : available())
             if (std::strcmp(kernels->name, instruction_set) == 0)
                 return new Decoder(*config, std::vector<LayerWeights>(layers, layers + num_layers), *embedding, *head,
-                                   norm, kernels, num_threads);
+                                   norm, std::vector<const float*>(frequencies, frequencies + num_ropes), kernels,
+                                   num_threads);
     } catch (const std::exception&) {  // no memory, or no threads
     }
     return nullptr;

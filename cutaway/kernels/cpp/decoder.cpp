@@ -7,14 +7,37 @@
 #include "pack.h"
 
 namespace cutaway {
+namespace {
+
+template <typename Number>
+void grow(std::vector<Number>& room, int64_t size) {
+    if (static_cast<int64_t>(room.size()) < size) room.resize(size);
+}
+
+}  // namespace
+
+void QuantizedRows::reserve(int64_t num_rows, int64_t num_cols) {
+    const int64_t whole = (num_rows + kTileRows - 1) / kTileRows * kTileRows * num_cols;
+    grow(values_, whole / 64);
+    grow(scales_, whole / kGroup);
+    grow(offsets_, whole / kGroup);
+    grow(starts_, whole / kGroup);
+}
+
+Activations QuantizedRows::view(int64_t num_cols) {
+    return {values_.data()->bytes, scales_.data(), offsets_.data(), starts_.data(),
+            static_cast<int32_t>(num_cols / kGroup)};
+}
 
 Decoder::Decoder(const DecoderConfig& config, std::vector<LayerWeights> layers, const Matrix& embedding,
-                 const Product& head, const float* norm, const Kernels* kernels, int num_threads)
+                 const Product& head, const float* norm, std::vector<const float*> frequencies,
+                 const Kernels* kernels, int num_threads)
     : config_(config),
       layers_(std::move(layers)),
       embedding_(embedding),
       head_(head),
       norm_(norm),
+      frequencies_(std::move(frequencies)),
       kernels_(kernels),
       pool_(num_threads),
       scratch_(num_threads) {}
@@ -23,12 +46,7 @@ void Decoder::forward(const Batch& batch, float* hidden) {
     reserve(batch);
     const int64_t width = config_.hidden_size;
     pool_.run([&](int thread) {
-        for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
-            float* x = x_.data() + row * width;
-            unpack_row(embedding_, batch.token_ids[row], x);
-            for (int64_t i = 0; i < width; ++i) x[i] *= config_.embedding_scale;
-        }
-        pool_.barrier();
+        embed(batch, thread);
         for (size_t index = 0; index < layers_.size(); ++index)
             run_layer(batch, layers_[index], batch.caches[index], thread);
         for (int64_t row = thread; row < num_rows_; row += pool_.size())
@@ -39,9 +57,7 @@ void Decoder::forward(const Batch& batch, float* hidden) {
 void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
     num_rows_ = num_rows;
     const int64_t width = config_.hidden_size;
-    values_.resize(std::max<size_t>(values_.size(), num_rows * width));
-    scales_.resize(std::max<size_t>(scales_.size(), num_rows * width / kGroup));
-    sums_.resize(scales_.size());
+    quantized_.reserve(num_rows, width);
     pool_.run([&](int thread) {
         quantize_rows(hidden, width, num_rows, thread);
         pool_.barrier();
@@ -49,19 +65,34 @@ void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
     });
 }
 
+void Decoder::embed(const Batch& batch, int thread) {
+    const int64_t width = config_.hidden_size, half = config_.head_dim / 2;
+    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
+        float* x = x_.data() + row * width;
+        unpack_row(embedding_, batch.token_ids[row], x);
+        for (int64_t i = 0; i < width; ++i) x[i] *= config_.embedding_scale;
+        for (size_t rope = 0; rope < frequencies_.size(); ++rope) {
+            float* angles = angles_.data() + (rope * num_rows_ + row) * 2 * half;
+            for (int64_t i = 0; i < half; ++i) {
+                const float angle = static_cast<float>(rows_[row].position) * frequencies_[rope][i];
+                angles[i] = std::cos(angle);
+                angles[half + i] = std::sin(angle);
+            }
+        }
+    }
+}
+
 // Room for everything that a step needs; grows to the largest step seen.
 void Decoder::reserve(const Batch& batch) {
     num_rows_ = batch.num_rows;
     const int64_t q_size = config_.num_heads * config_.head_dim, kv_size = config_.num_kv_heads * config_.head_dim;
     const int64_t widest = std::max<int64_t>({config_.hidden_size, q_size, config_.intermediate_size});
-    const auto grow = [](auto& room, size_t size) { if (room.size() < size) room.resize(size); };
     grow(x_, num_rows_ * config_.hidden_size);
     grow(heads_, num_rows_ * (q_size + 2 * kv_size));
     grow(wide_, num_rows_ * 2 * config_.intermediate_size);
     grow(narrow_, num_rows_ * widest);
-    grow(values_, num_rows_ * widest);
-    grow(scales_, num_rows_ * widest / kGroup);
-    grow(sums_, num_rows_ * widest / kGroup);
+    grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
+    quantized_.reserve(num_rows_, widest);
     rows_.resize(num_rows_);
     int64_t longest = 0;
     for (int64_t index = 0; index < batch.num_spans; ++index) {
@@ -96,18 +127,17 @@ void Decoder::run_layer(const Batch& batch, const LayerWeights& layer, const Lay
 
 void Decoder::norm_and_quantize(const float* weight, int thread) {
     const int64_t width = config_.hidden_size;
+    const Activations to = quantized_.view(width);
     for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
         float* normed = narrow_.data() + row * width;
         kernels_->rms_norm(x_.data() + row * width, weight, config_.norm_eps, width, normed);
-        kernels_->quantize(normed, width, values_.data() + row * width, scales_.data() + row * (width / kGroup),
-                           sums_.data() + row * (width / kGroup));
+        kernels_->quantize(normed, to.from(row));
     }
 }
 
 void Decoder::quantize_rows(const float* x, int64_t width, int64_t num_rows, int thread) {
-    for (int64_t row = thread; row < num_rows; row += pool_.size())
-        kernels_->quantize(x + row * width, width, values_.data() + row * width,
-                           scales_.data() + row * (width / kGroup), sums_.data() + row * (width / kGroup));
+    const Activations to = quantized_.view(width);
+    for (int64_t row = thread; row < num_rows; row += pool_.size()) kernels_->quantize(x + row * width, to.from(row));
 }
 
 // Each thread takes an equal share of all panels.
@@ -121,8 +151,7 @@ void Decoder::multiply(const Product& w, int64_t num_rows, float* out, int threa
     for (int part = 0; part < w.num_parts; ++part) {
         const Matrix& matrix = w.parts[part];
         const int64_t here = matrix.num_panels();
-        const Activations x{values_.data(), scales_.data(), sums_.data(), matrix.cols};
-        kernels_->linear(matrix, x, num_rows, std::clamp<int64_t>(begin, 0, here), std::clamp<int64_t>(end, 0, here),
+        kernels_->linear(matrix, quantized_.view(matrix.cols), num_rows, std::clamp<int64_t>(begin, 0, here), std::clamp<int64_t>(end, 0, here),
                          out, num_outputs, add);
         begin -= here;
         end -= here;
@@ -144,8 +173,8 @@ void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const 
             float* key = heads + q_size + head * dim;
             kernels_->rms_norm(key, layer.key_norm, config_.norm_eps, dim, key);
         }
-        kernels_->rotate(heads, config_.num_heads + config_.num_kv_heads, dim, batch.cos[layer.rope] + row * half,
-                         batch.sin[layer.rope] + row * half);
+        const float* angles = angles_.data() + (layer.rope * num_rows_ + row) * dim;
+        kernels_->rotate(heads, config_.num_heads + config_.num_kv_heads, dim, angles, angles + half);
         for (int64_t i = 0; i < q_size; ++i) heads[i] *= config_.attention_scale;
         const Row& of = rows_[row];
         const int64_t slot = batch.slots[layer.group * batch.num_spans + of.span][of.position];
@@ -200,12 +229,12 @@ void Decoder::mix_back(const Product& w, const float* post_norm, int thread) {
 
 void Decoder::activate(int thread) {
     const int64_t width = config_.intermediate_size;
+    const Activations to = quantized_.view(width);
     const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
     for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
         float* gate = wide_.data() + row * 2 * width;
         activate_and_multiply(gate, gate + width, width, gate);
-        kernels_->quantize(gate, width, values_.data() + row * width, scales_.data() + row * (width / kGroup),
-                           sums_.data() + row * (width / kGroup));
+        kernels_->quantize(gate, to.from(row));
     }
 }
 

@@ -40,17 +40,32 @@ struct LayerCache {
 struct Batch {
     int64_t num_rows, num_spans;
     const int64_t* token_ids;           // [rows]
-    const float* const* cos;            // for each rope, [rows, head_dim / 2]
-    const float* const* sin;
-    const Span* spans;
+    const Span* spans;                  // together all rows, in order
     const int64_t* const* slots;        // [groups * spans]: of the positions of a span in a group, [start + num_rows]
     const LayerCache* caches;           // of each layer
 };
 
+// Room for the rows that the next product multiplies.
+class QuantizedRows {
+   public:
+    void reserve(int64_t num_rows, int64_t num_cols);
+    Activations view(int64_t num_cols);
+
+   private:
+    struct alignas(64) Line {
+        int8_t bytes[64];
+    };
+    std::vector<Line> values_;
+    std::vector<float> scales_, offsets_;
+    std::vector<int32_t> starts_;
+};
+
 class Decoder {
    public:
+    // ``frequencies``: angle per position of each pair of channels, for each rope [head_dim / 2].
     Decoder(const DecoderConfig& config, std::vector<LayerWeights> layers, const Matrix& embedding,
-            const Product& head, const float* norm, const Kernels* kernels, int num_threads);
+            const Product& head, const float* norm, std::vector<const float*> frequencies, const Kernels* kernels,
+            int num_threads);
 
     // Hidden states after the last norm, [rows, hidden].
     void forward(const Batch& batch, float* hidden);
@@ -62,6 +77,7 @@ class Decoder {
         int64_t span, position;
     };
     void reserve(const Batch& batch);
+    void embed(const Batch& batch, int thread);
     void run_layer(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread);
     void norm_and_quantize(const float* weight, int thread);
     void quantize_rows(const float* x, int64_t width, int64_t num_rows, int thread);
@@ -76,15 +92,16 @@ class Decoder {
     const Matrix embedding_;
     const Product head_;
     const float* norm_;
+    const std::vector<const float*> frequencies_;
     const Kernels* kernels_;
     Pool pool_;
 
     int64_t num_rows_ = 0;
     std::atomic<int64_t> next_item_{0};
     std::vector<Row> rows_;
-    std::vector<float> x_, heads_, wide_, narrow_, scales_;
-    std::vector<int8_t> values_;
-    std::vector<int32_t> sums_;
+    std::vector<float> x_, heads_, wide_, narrow_;
+    std::vector<float> angles_;  // [ropes, rows, 2, head_dim / 2], cosines before sines
+    QuantizedRows quantized_;
     std::vector<std::vector<float>> scratch_;  // of each thread
 };
 

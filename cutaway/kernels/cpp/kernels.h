@@ -28,7 +28,8 @@ struct Kernels {
     // out[row, :] (+)= x[row, :] Wᵀ for the panels from ``begin`` to ``end``; out is [num_rows, stride].
     void (*linear)(const Matrix& w, const Activations& x, int num_rows, int begin, int end, float* out, int64_t stride,
                    bool add);
-    void (*quantize)(const float* x, int n, int8_t* values, float* scales, int32_t* sums);
+    // A row of numbers becomes the first row of ``to``.
+    void (*quantize)(const float* x, const Activations& to);
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
     void (*rotate)(float* heads, int num_heads, int dim, const float* cos, const float* sin);
     void (*attend)(const AttentionItem& item);
@@ -40,5 +41,6 @@ struct Kernels {
 const Kernels* portable_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
+const Kernels* amx_kernels();
 
 }  // namespace cutaway

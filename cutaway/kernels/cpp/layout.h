@@ -13,6 +13,7 @@ namespace cutaway {
 
 constexpr int kPanelRows = 16;
 constexpr int kGroup = 32;
+constexpr int kTileRows = 16;  // rows of activations that are multiplied at once where there are many
 
 enum Format : int32_t {
     kAffine4 = 0,  // x = d q + m, 4 bits; two steps share 64 bytes, the later one in the high nibbles; fp16 d, m
@@ -51,12 +52,19 @@ struct Product {
     Matrix parts[3];
 };
 
-// Rows of int8 with a float for each group of 32. ``sums`` are the integer sums of the groups.
+// Rows of int8 with numbers for each group of 32, in tiles of 16 rows. There is room for whole tiles.
 struct Activations {
-    int8_t* values;   // [rows, cols]
-    float* scales;    // [rows, groups]
-    int32_t* sums;    // [rows, groups]
-    int32_t cols;
+    int8_t* values;     // [tiles, groups, 16, 32]
+    float* scales;      // [tiles, groups, 16]
+    float* offsets;     // as scales: the sum of a group, times its scale; what a minimum is multiplied with
+    int32_t* starts;    // as scales: the sum of a group times -128; what a product with q - 128 starts from
+    int32_t num_groups;
+
+    // The same from a row on, for rows of its tile alone.
+    Activations from(int64_t row) const {
+        const int64_t at = row / kTileRows * num_groups * kTileRows + row % kTileRows;
+        return {values + at * kGroup, scales + at, offsets + at, starts + at, num_groups};
+    }
 };
 
 }  // namespace cutaway

@@ -1,0 +1,51 @@
+// Attention of one row over the keys that it sees, in the order of the keys.
+
+#pragma once
+
+template <int dim>
+void score(const AttentionItem& item) {
+    const int64_t num_keys = item.end - item.first;
+    for (int64_t j = 0; j < num_keys; ++j) {
+        const uint16_t* k = item.keys + item.slots[item.first + j] * item.slot_stride;
+        float key[dim];
+        for (int i = 0; i < dim; ++i) key[i] = from_bfloat16(k[i]);
+        for (int head = 0; head < item.num_heads; ++head) {
+            const float* q = item.query + head * dim;
+            float lanes[kLanes] = {};
+            for (int i = 0; i < dim; i += kLanes)
+                for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = fma(q[i + lane], key[i + lane], lanes[lane]);
+            item.scores[head * num_keys + j] = sum_lanes(lanes);
+        }
+    }
+}
+
+template <int dim>
+void mix(const AttentionItem& item, const float* inverse) {
+    const int64_t num_keys = item.end - item.first;
+    for (int head = 0; head < item.num_heads; ++head) {
+        float total[dim] = {};
+        const float* weights = item.scores + head * num_keys;
+        for (int64_t j = 0; j < num_keys; ++j) {
+            const uint16_t* v = item.values + item.slots[item.first + j] * item.slot_stride;
+            for (int i = 0; i < dim; ++i) total[i] = fma(weights[j], from_bfloat16(v[i]), total[i]);
+        }
+        for (int i = 0; i < dim; ++i) item.out[head * dim + i] = total[i] * inverse[head];
+    }
+}
+
+// Scores become weights, not yet divided by their sum, whose inverse is returned.
+inline float weigh(float* scores, int64_t num_keys) {
+    float largest = scores[0];
+    bool finite = true;
+    for (int64_t j = 0; j < num_keys; ++j) {
+        largest = scores[j] > largest ? scores[j] : largest;
+        finite &= std::fabs(scores[j]) <= 3.4e38f;
+    }
+    if (!finite) return std::bit_cast<float>(0x7fc00000u);
+    float lanes[kLanes] = {};
+    for (int64_t j = 0; j < num_keys; ++j) {
+        scores[j] = exp_negative(scores[j] - largest);
+        lanes[j % kLanes] += scores[j];
+    }
+    return 1.0f / sum_lanes(lanes);
+}

@@ -1,0 +1,164 @@
+// As linear.h for 16 rows at a time with AMX, the same bits: a tile is 16 rows times 16 outputs of one group, whose 32
+// inputs give exact integers; they become float in the order of the groups.
+
+#pragma once
+
+constexpr int kMinTileRows = 6;    // fewer are faster without tiles
+constexpr int kUnpackedGroups = 48;  // 24 KiB, half of the nearest cache
+constexpr int kPartialRows = 128;
+constexpr int kAhead = 2;  // tiles that are multiplied before one is read: what a product takes until it is in memory
+constexpr int kNumResults = 4;
+
+struct alignas(64) TileConfig {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};  // results, activations, weights
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
+};
+
+// Tiles of a thread while it multiplies. The compiler's own functions forget to say that they read memory.
+class Tiles {
+   public:
+    Tiles() {
+        const TileConfig config;
+        asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+    }
+    ~Tiles() { asm volatile("tilerelease" ::: "memory"); }
+    Tiles(const Tiles&) = delete;
+    Tiles& operator=(const Tiles&) = delete;
+};
+
+template <int tile>
+inline void load_tile(const void* from, int64_t stride) {
+    asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(tile), "r"(from), "r"(stride) : "memory");
+}
+
+// One group: activations [16, 32] times weights [8 steps, 16 outputs, 4], to 16 x 16 integers.
+template <Format format, int index>
+inline void multiply_group(const int8_t* x, const uint8_t* w, int32_t* to) {
+    constexpr int result = index % kNumResults, a = 4 + index % 2, b = 6 + index % 2;
+    load_tile<a>(x, kGroup);
+    load_tile<b>(w, 64);
+    if constexpr (format == kScaled8)  // signed times signed; else weights are not
+        asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(result), "i"(a), "i"(b));
+    else
+        asm volatile("tilezero %%tmm%c0\n\ttdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(result), "i"(a), "i"(b));
+    asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(result), "r"(to), "r"(int64_t{64}) : "memory");
+}
+
+// Blocks become the bytes that a tile is loaded from: nibbles apart, and signed where q - 128 is meant.
+template <Format format>
+void unpack_groups(const uint8_t* block, int num_groups, uint8_t* to) {
+    const __m512i low = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
+    for (int group = 0; group < num_groups; ++group, block += block_bytes(format), to += 512) {
+        for (size_t line = 0; line < block_bytes(format); line += 64)
+            _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + line), _MM_HINT_T0);
+        if constexpr (format == kAffine4) {
+            for (int i = 0; i < 4; ++i) {
+                const __m512i packed = _mm512_loadu_si512(block + 64 * i);
+                _mm512_store_si512(to + 128 * i, _mm512_and_si512(packed, low));
+                _mm512_store_si512(to + 128 * i + 64, _mm512_and_si512(_mm512_srli_epi16(packed, 4), low));
+            }
+        } else {
+            for (int i = 0; i < 8; ++i) {
+                const __m512i steps = _mm512_loadu_si512(block + 64 * i);
+                _mm512_store_si512(to + 64 * i, format == kScaled8 ? _mm512_xor_si512(steps, sign) : steps);
+            }
+        }
+    }
+}
+
+// Groups of a panel for 16 rows, added to ``totals``: ``x`` begins with them, and so do ``block``, which has the scales, and
+// ``unpacked``.
+template <Format format>
+struct TileProduct {
+    const Activations x;
+    const uint8_t* block;
+    const uint8_t* unpacked;
+    int num_groups;
+
+    template <int index>
+    void multiply(int group, int32_t (*results)[kTileRows * kPanelRows]) const {
+        if (group < num_groups)
+            multiply_group<format, index>(x.values + group * kTileRows * kGroup, unpacked + 512 * group,
+                                          results[index % kNumResults]);
+    }
+
+    // The totals are no part of this object, since all of it is in memory where assembly may look; they stay in registers.
+    inline __attribute__((always_inline)) void scale(int group, const int32_t* result, Lanes (&totals)[kTileRows]) const {
+        const uint8_t* scales = block + group * block_bytes(format) + (format == kAffine4 ? 256 : 512);
+        const Lanes d = format == kAffine8 ? _mm512_loadu_ps(scales) : load_half(scales);
+#pragma GCC unroll 16
+        for (int row = 0; row < kTileRows; ++row) {
+            const Lanes dot = _mm512_cvtepi32_ps(_mm512_load_si512(result + row * kPanelRows));
+            const Lanes both = _mm512_mul_ps(d, _mm512_set1_ps(x.scales[group * kTileRows + row]));
+            totals[row] = _mm512_fmadd_ps(dot, both, totals[row]);
+        }
+        if constexpr (format != kScaled8) {
+            const Lanes m = format == kAffine8 ? _mm512_loadu_ps(scales + 64) : load_half(scales + 32);
+#pragma GCC unroll 16
+            for (int row = 0; row < kTileRows; ++row)
+                totals[row] = _mm512_fmadd_ps(m, _mm512_set1_ps(x.offsets[group * kTileRows + row]), totals[row]);
+        }
+    }
+
+    template <int index>
+    inline __attribute__((always_inline)) void step(int group, int32_t (*results)[kTileRows * kPanelRows],
+                                                    Lanes (&totals)[kTileRows]) const {
+        if (group >= num_groups) return;
+        multiply<index + kAhead>(group + kAhead, results);
+        scale(group, results[index], totals);
+    }
+
+    inline __attribute__((always_inline)) void run(Lanes (&totals)[kTileRows]) const {
+        alignas(64) int32_t results[kNumResults][kTileRows * kPanelRows];
+        multiply<0>(0, results);
+        multiply<1>(1, results);
+        for (int group = 0; group < num_groups; group += kNumResults) {
+            step<0>(group, results, totals);
+            step<1>(group + 1, results, totals);
+            step<2>(group + 2, results, totals);
+            step<3>(group + 3, results, totals);
+        }
+    }
+};
+
+// All rows of ``x`` times one panel. Totals of wide matrices wait in ``partial`` for the next groups.
+template <Format format>
+void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int panel, float* out, int64_t stride,
+                        bool add) {
+    alignas(64) uint8_t unpacked[kUnpackedGroups * 512];
+    alignas(64) float partial[kPartialRows][kPanelRows];
+    const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
+    const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
+    for (int first = 0; first < num_rows; first += kPartialRows) {
+        const int end = num_rows - first < kPartialRows ? num_rows - first : kPartialRows;
+        for (int group = 0; group < w.num_groups(); group += kUnpackedGroups) {
+            const bool last = w.num_groups() - group <= kUnpackedGroups;
+            const int count = last ? w.num_groups() - group : kUnpackedGroups;
+            const uint8_t* block = w.data + panel * w.panel_bytes() + group * block_bytes(format);
+            unpack_groups<format>(block, count, unpacked);
+            for (int row = 0; row < end; row += kTileRows) {
+                Activations here = x.from(first + row);
+                here.values += group * kTileRows * kGroup;
+                here.scales += group * kTileRows;
+                here.offsets += group * kTileRows;
+                Lanes totals[kTileRows];
+#pragma GCC unroll 16
+                for (int i = 0; i < kTileRows; ++i)
+                    totals[i] = group ? _mm512_load_ps(partial[row + i]) : _mm512_setzero_ps();
+                TileProduct<format>{here, block, unpacked, count}.run(totals);
+#pragma GCC unroll 16
+                for (int i = 0; i < kTileRows; ++i) {
+                    if (!last) {
+                        _mm512_store_ps(partial[row + i], totals[i]);
+                    } else if (row + i < end) {
+                        float* to = out + (first + row + i) * stride + panel * kPanelRows;
+                        Lanes total = totals[i];
+                        if (add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
+                        _mm512_mask_storeu_ps(to, mask, total);
+                    }
+                }
+            }
+        }
+    }
+}
