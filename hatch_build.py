@@ -25,7 +25,7 @@ INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS["avx2"] = ["-march=x86-64-v3"]
     INSTRUCTION_SETS["avx512"] = ["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"]
-    INSTRUCTION_SETS["amx"] = [*INSTRUCTION_SETS["avx512"], "-mamx-tile", "-mamx-int8"]
+    INSTRUCTION_SETS["amx"] = [*INSTRUCTION_SETS["avx512"], "-mamx-tile", "-mamx-int8", "-mamx-bf16", "-mavx512bf16"]
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]

@@ -1,6 +1,5 @@
 """The native kernels: exact packing, the same bits from every instruction set, close to float32, any company."""
 
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,16 +95,28 @@ def logits_of(
     return torch.cat(logits)
 
 
-def test_every_instruction_set_chunk_and_number_of_threads_gives_the_same_bits(checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("instruction_set", native.instruction_sets())
+def test_chunks_and_threads_never_change_a_bit(checkpoint: Checkpoint, instruction_set: str) -> None:
+    num_tokens = 40 if instruction_set == "portable" else 80  # slow, and has no way of its own for many rows
+    ids = load_text(checkpoint)[0].encode(TEXT * 2).token_ids[:num_tokens]
+    whole = logits_of(load(checkpoint, instruction_set), torch.bfloat16, ids, [num_tokens])
+    chunks = [1, 9, 4, 17, num_tokens - 31]  # without tiles and with them, a rest of either kind
+    model = load(checkpoint, instruction_set, num_threads=1)
+    assert torch.equal(logits_of(model, torch.bfloat16, ids, chunks), whole)
+
+
+def test_instruction_sets_agree(checkpoint: Checkpoint) -> None:
     ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:40]
-    whole = logits_of(load(checkpoint, native.instruction_sets()[0]), torch.bfloat16, ids, [40])
-    dice = random.Random(3)
-    for index, instruction_set in enumerate(native.instruction_sets()):
-        chunks = [1, 9, 4]
-        while sum(chunks) < 40:
-            chunks.append(min(dice.randint(1, 12), 40 - sum(chunks)))
-        model = load(checkpoint, instruction_set, num_threads=1 + index % 3)
-        assert torch.equal(logits_of(model, torch.bfloat16, ids, chunks), whole), instruction_set
+    portable = logits_of(load(checkpoint, "portable", num_threads=3), torch.bfloat16, ids, [40])
+    for instruction_set in native.instruction_sets():
+        logits = logits_of(load(checkpoint, instruction_set), torch.bfloat16, ids, [40])
+        if instruction_set == "amx":  # its attention rounds queries and weights to bfloat16
+            divergence = functional.kl_div(
+                logits.log_softmax(-1), portable.log_softmax(-1), log_target=True, reduction="batchmean"
+            )
+            assert 0 < divergence < 0.005
+        else:
+            assert torch.equal(logits, portable), instruction_set
 
 
 def test_the_answers_are_close_to_those_of_float32(checkpoint: Checkpoint) -> None:

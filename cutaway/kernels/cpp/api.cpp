@@ -27,9 +27,10 @@ namespace {
 bool has_tiles() {
 #if defined(__linux__)
     constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+    constexpr unsigned kTiles = 1u << 22 | 1u << 24 | 1u << 25;  // AMX-BF16, AMX-TILE, AMX-INT8
     unsigned eax, ebx, ecx, edx;
-    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & (kTile | kInt8)) != (kTile | kInt8)) return false;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & kTiles) != kTiles) return false;
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
     return false;

@@ -3,7 +3,7 @@
 #pragma once
 
 template <int dim>
-void score(const AttentionItem& item) {
+void score(const OneRow& item) {
     const int64_t num_keys = item.end - item.first;
     for (int64_t j = 0; j < num_keys; ++j) {
         const uint16_t* k = item.keys + item.slots[item.first + j] * item.slot_stride;
@@ -20,7 +20,7 @@ void score(const AttentionItem& item) {
 }
 
 template <int dim>
-void mix(const AttentionItem& item, const float* inverse) {
+void mix(const OneRow& item, const float* inverse) {
     const int64_t num_keys = item.end - item.first;
     for (int head = 0; head < item.num_heads; ++head) {
         float total[dim] = {};

@@ -3,7 +3,7 @@
 #pragma once
 
 template <int dim>
-void score(const AttentionItem& item) {
+void score(const OneRow& item) {
     constexpr int chunks = dim / kLanes;
     const int64_t num_keys = item.end - item.first;
     alignas(64) float keys[kLanes][dim];
@@ -31,7 +31,7 @@ void score(const AttentionItem& item) {
 
 // Values of ``chunks`` chunks of some heads: sums over the keys, in their order.
 template <int heads, int chunks>
-void mix_part(const AttentionItem& item, int dim, int head, int chunk, const float* inverse) {
+void mix_part(const OneRow& item, int dim, int head, int chunk, const float* inverse) {
     const int64_t num_keys = item.end - item.first;
     Lanes totals[heads][chunks];
     for (auto& row : totals)
@@ -53,7 +53,7 @@ void mix_part(const AttentionItem& item, int dim, int head, int chunk, const flo
 }
 
 template <int dim>
-void mix(const AttentionItem& item, const float* inverse) {
+void mix(const OneRow& item, const float* inverse) {
     constexpr int chunks = dim / kLanes % 4 ? 1 : 4;
     for (int chunk = 0; chunk < dim / kLanes; chunk += chunks) {
         int head = 0;

@@ -9,22 +9,29 @@
 namespace cutaway {
 namespace {
 
+constexpr int64_t kOwnRows = 32;  // with so many rows for each thread, each computes its own with all weights
+constexpr int64_t kMaxOwnRows = 64;  // and so many at a time, which stay in the cache of its core
+
 template <typename Number>
 void grow(std::vector<Number>& room, int64_t size) {
     if (static_cast<int64_t>(room.size()) < size) room.resize(size);
 }
 
+int64_t round_up(int64_t number, int64_t step) { return (number + step - 1) / step * step; }
+
 }  // namespace
 
-void QuantizedRows::reserve(int64_t num_rows, int64_t num_cols) {
-    const int64_t whole = (num_rows + kTileRows - 1) / kTileRows * kTileRows * num_cols;
-    grow(values_, whole / 64);
+void Buffers::reserve(int64_t num_rows, int64_t widest_input, int64_t intermediate_size, int64_t hidden_size) {
+    const int64_t whole = round_up(num_rows, kTileRows) * widest_input;
+    grow(values_, whole / 64 + kRoomAhead);
     grow(scales_, whole / kGroup);
     grow(offsets_, whole / kGroup);
     grow(starts_, whole / kGroup);
+    grow(gate_up, num_rows * 2 * intermediate_size);
+    grow(mixed, num_rows * hidden_size);
 }
 
-Activations QuantizedRows::view(int64_t num_cols) {
+Activations Buffers::quantized(int64_t num_cols) {
     return {values_.data()->bytes, scales_.data(), offsets_.data(), starts_.data(),
             static_cast<int32_t>(num_cols / kGroup)};
 }
@@ -40,34 +47,94 @@ Decoder::Decoder(const DecoderConfig& config, std::vector<LayerWeights> layers, 
       frequencies_(std::move(frequencies)),
       kernels_(kernels),
       pool_(num_threads),
-      scratch_(num_threads) {}
+      rooms_(num_threads) {}
 
 void Decoder::forward(const Batch& batch, float* hidden) {
-    reserve(batch);
+    find_rows(batch);
+    reserve();
     const int64_t width = config_.hidden_size;
     pool_.run([&](int thread) {
-        embed(batch, thread);
-        for (size_t index = 0; index < layers_.size(); ++index)
-            run_layer(batch, layers_[index], batch.caches[index], thread);
-        for (int64_t row = thread; row < num_rows_; row += pool_.size())
-            kernels_->rms_norm(x_.data() + row * width, norm_, config_.norm_eps, width, hidden + row * width);
+        for_each_work(thread, [&](const Work& work) { embed(batch, work); });
+        for (size_t index = 0; index < layers_.size(); ++index) {
+            const LayerWeights& layer = layers_[index];
+            const LayerCache& cache = batch.caches[index];
+            for_each_work(thread, [&](const Work& work) { project(batch, layer, cache, work, thread); });
+            if (thread == 0) next_item_.store(0, std::memory_order_relaxed);
+            pool_.barrier();
+            attend(batch, layer, cache, thread);
+            pool_.barrier();
+            for_each_work(thread, [&](const Work& work) { transform(layer, work, thread); });
+        }
+        for_each_work(thread, [&](const Work& work) {
+            for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+                const int64_t at = (work.first_row + row) * width;
+                kernels_->rms_norm(x_.data() + at, norm_, config_.norm_eps, width, hidden + at);
+            }
+        });
     });
 }
 
 void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
-    num_rows_ = num_rows;
-    const int64_t width = config_.hidden_size;
-    quantized_.reserve(num_rows, width);
+    shared_.reserve(num_rows, config_.hidden_size, 0, 0);
     pool_.run([&](int thread) {
-        quantize_rows(hidden, width, num_rows, thread);
-        pool_.barrier();
-        multiply(head_, num_rows, out, thread, false);
+        const Work work(0, num_rows, shared_, thread, pool_.size(), pool_);
+        quantize_rows(hidden, config_.hidden_size, work);
+        work.meet();
+        multiply(head_, work, out, false);
     });
 }
 
-void Decoder::embed(const Batch& batch, int thread) {
+// Which request each row belongs to, and which rows attention takes together.
+void Decoder::find_rows(const Batch& batch) {
+    num_rows_ = batch.num_rows;
+    rows_.resize(num_rows_);
+    row_blocks_.clear();
+    longest_ = 0;
+    const int64_t together = kernels_->rows_together(config_.num_heads / config_.num_kv_heads, config_.head_dim);
+    for (int64_t index = 0; index < batch.num_spans; ++index) {
+        const Span& span = batch.spans[index];
+        for (int64_t row = 0; row < span.num_rows; ++row) rows_[span.first_row + row] = {index, span.start + row};
+        for (int64_t row = 0; row < span.num_rows; row += together)
+            row_blocks_.push_back({span.first_row + row, std::min(together, span.num_rows - row), index, span.start + row});
+        longest_ = std::max(longest_, span.start + span.num_rows);
+    }
+}
+
+// Room for everything that a step needs; grows to the largest step seen.
+void Decoder::reserve() {
+    const int64_t q_size = config_.num_heads * config_.head_dim, kv_size = config_.num_kv_heads * config_.head_dim;
+    const int64_t widest = std::max<int64_t>({config_.hidden_size, q_size, config_.intermediate_size});
+    grow(x_, num_rows_ * config_.hidden_size);
+    grow(heads_, num_rows_ * (q_size + 2 * kv_size));
+    grow(attended_, num_rows_ * q_size);
+    grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
+    const int64_t own = rows_of_own();
+    if (!own) shared_.reserve(num_rows_, widest, config_.intermediate_size, config_.hidden_size);
+    for (Room& room : rooms_) {
+        if (own) room.buffers.reserve(std::min(own, kMaxOwnRows), widest, config_.intermediate_size, config_.hidden_size);
+        grow(room.normed, config_.hidden_size);
+        grow(room.scores, longest_ * (config_.num_heads / config_.num_kv_heads));
+    }
+}
+
+// How many rows each thread computes alone; 0 if all threads share all rows, each with a part of the weights.
+int64_t Decoder::rows_of_own() const {
+    return num_rows_ < kOwnRows * pool_.size() ? 0 : round_up((num_rows_ + pool_.size() - 1) / pool_.size(), kTileRows);
+}
+
+template <typename Function>
+void Decoder::for_each_work(int thread, Function function) {
+    const int64_t own = rows_of_own();
+    if (!own) return function(Work(0, num_rows_, shared_, thread, pool_.size(), pool_));
+    const int64_t end = std::min((thread + 1) * own, num_rows_);
+    for (int64_t first = thread * own; first < end; first += kMaxOwnRows)
+        function(Work(first, std::min(kMaxOwnRows, end - first), rooms_[thread].buffers, 0, 1, pool_));
+}
+
+void Decoder::embed(const Batch& batch, const Work& work) {
     const int64_t width = config_.hidden_size, half = config_.head_dim / 2;
-    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
+    for (int64_t index = work.part; index < work.num_rows; index += work.parts) {
+        const int64_t row = work.first_row + index;
         float* x = x_.data() + row * width;
         unpack_row(embedding_, batch.token_ids[row], x);
         for (int64_t i = 0; i < width; ++i) x[i] *= config_.embedding_scale;
@@ -82,88 +149,23 @@ void Decoder::embed(const Batch& batch, int thread) {
     }
 }
 
-// Room for everything that a step needs; grows to the largest step seen.
-void Decoder::reserve(const Batch& batch) {
-    num_rows_ = batch.num_rows;
-    const int64_t q_size = config_.num_heads * config_.head_dim, kv_size = config_.num_kv_heads * config_.head_dim;
-    const int64_t widest = std::max<int64_t>({config_.hidden_size, q_size, config_.intermediate_size});
-    grow(x_, num_rows_ * config_.hidden_size);
-    grow(heads_, num_rows_ * (q_size + 2 * kv_size));
-    grow(wide_, num_rows_ * 2 * config_.intermediate_size);
-    grow(narrow_, num_rows_ * widest);
-    grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
-    quantized_.reserve(num_rows_, widest);
-    rows_.resize(num_rows_);
-    int64_t longest = 0;
-    for (int64_t index = 0; index < batch.num_spans; ++index) {
-        const Span& span = batch.spans[index];
-        for (int64_t row = 0; row < span.num_rows; ++row) rows_[span.first_row + row] = {index, span.start + row};
-        longest = std::max(longest, span.start + span.num_rows);
-    }
-    for (auto& scratch : scratch_) grow(scratch, longest * (config_.num_heads / config_.num_kv_heads));
-}
-
-void Decoder::run_layer(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread) {
-    norm_and_quantize(layer.attention_norm, thread);
-    pool_.barrier();
-    multiply(layer.qkv, num_rows_, heads_.data(), thread, false);
-    pool_.barrier();
-    finish_heads(batch, layer, cache, thread);
-    if (thread == 0) next_item_.store(0, std::memory_order_relaxed);
-    pool_.barrier();
-    attend(batch, layer, cache, thread);
-    pool_.barrier();
-    quantize_rows(narrow_.data(), config_.num_heads * config_.head_dim, num_rows_, thread);
-    pool_.barrier();
-    mix_back(layer.output, layer.attention_post_norm, thread);
-    norm_and_quantize(layer.mlp_norm, thread);
-    pool_.barrier();
-    multiply(layer.gate_up, num_rows_, wide_.data(), thread, false);
-    pool_.barrier();
-    activate(thread);
-    pool_.barrier();
-    mix_back(layer.down, layer.mlp_post_norm, thread);
-}
-
-void Decoder::norm_and_quantize(const float* weight, int thread) {
-    const int64_t width = config_.hidden_size;
-    const Activations to = quantized_.view(width);
-    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
-        float* normed = narrow_.data() + row * width;
-        kernels_->rms_norm(x_.data() + row * width, weight, config_.norm_eps, width, normed);
-        kernels_->quantize(normed, to.from(row));
-    }
-}
-
-void Decoder::quantize_rows(const float* x, int64_t width, int64_t num_rows, int thread) {
-    const Activations to = quantized_.view(width);
-    for (int64_t row = thread; row < num_rows; row += pool_.size()) kernels_->quantize(x + row * width, to.from(row));
-}
-
-// Each thread takes an equal share of all panels.
-void Decoder::multiply(const Product& w, int64_t num_rows, float* out, int thread, bool add) {
-    int64_t num_panels = 0, num_outputs = 0;
-    for (int part = 0; part < w.num_parts; ++part) {
-        num_panels += w.parts[part].num_panels();
-        num_outputs += w.parts[part].rows;
-    }
-    int64_t begin = num_panels * thread / pool_.size(), end = num_panels * (thread + 1) / pool_.size();
-    for (int part = 0; part < w.num_parts; ++part) {
-        const Matrix& matrix = w.parts[part];
-        const int64_t here = matrix.num_panels();
-        kernels_->linear(matrix, quantized_.view(matrix.cols), num_rows, std::clamp<int64_t>(begin, 0, here), std::clamp<int64_t>(end, 0, here),
-                         out, num_outputs, add);
-        begin -= here;
-        end -= here;
-        out += matrix.rows;
-    }
+// From the residual stream to queries, and to keys and values in the cache.
+void Decoder::project(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work,
+                      int thread) {
+    const int64_t size = (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_dim;
+    norm_and_quantize(x_.data(), layer.attention_norm, work, thread);
+    work.meet();
+    multiply(layer.qkv, work, heads_.data() + work.first_row * size, false);
+    work.meet();
+    finish_heads(batch, layer, cache, work);
 }
 
 // Bias, norms of heads, rotation; queries stay, keys and values go into the cache.
-void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread) {
+void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work) {
     const int64_t dim = config_.head_dim, half = dim / 2;
     const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim, size = q_size + 2 * kv_size;
-    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
+    for (int64_t index = work.part; index < work.num_rows; index += work.parts) {
+        const int64_t row = work.first_row + index;
         float* heads = heads_.data() + row * size;
         if (layer.qkv_bias)
             for (int64_t i = 0; i < size; ++i) heads[i] += layer.qkv_bias[i];
@@ -178,63 +180,118 @@ void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const 
         for (int64_t i = 0; i < q_size; ++i) heads[i] *= config_.attention_scale;
         const Row& of = rows_[row];
         const int64_t slot = batch.slots[layer.group * batch.num_spans + of.span][of.position];
-        kernels_->to_bfloat16(heads + q_size, kv_size, cache.keys + slot * kv_size);
-        kernels_->to_bfloat16(heads + q_size + kv_size, kv_size, cache.values + slot * kv_size);
+        kernels_->store({heads + q_size, heads + q_size + kv_size, cache.keys, cache.values, slot, config_.num_kv_heads,
+                         config_.head_dim});
     }
 }
 
-// Each row and key-value head is an item; threads take the next one when they are done with one, since some see more.
+// Some rows of a request and a key-value head are an item; threads take the next one when they are done with one, since
+// some see more.
 void Decoder::attend(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread) {
     const int64_t dim = config_.head_dim, sharing = config_.num_heads / config_.num_kv_heads;
-    const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim, size = q_size + 2 * kv_size;
-    const int64_t num_items = num_rows_ * config_.num_kv_heads;
-    int64_t item;
-    while ((item = next_item_.fetch_add(1, std::memory_order_relaxed)) < num_items) {
+    const int64_t q_size = config_.num_heads * dim, size = q_size + 2 * config_.num_kv_heads * dim;
+    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
+    int64_t index;
+    while ((index = next_item_.fetch_add(1, std::memory_order_relaxed)) < num_items) {
         // The last rows first: they see the most, and what is left for the end is small.
-        const int64_t row = num_rows_ - 1 - item / config_.num_kv_heads, head = item % config_.num_kv_heads;
-        const Row& of = rows_[row];
-        const int64_t end = of.position + 1;
-        AttentionItem work{};
-        work.query = heads_.data() + row * size + head * sharing * dim;
-        work.keys = cache.keys + head * dim;
-        work.values = cache.values + head * dim;
-        work.slots = batch.slots[layer.group * batch.num_spans + of.span];
-        work.slot_stride = kv_size;
-        work.first = layer.window ? std::max<int64_t>(0, end - layer.window) : 0;
-        work.end = end;
-        work.num_heads = sharing;
-        work.dim = dim;
-        work.scores = scratch_[thread].data();
-        work.out = narrow_.data() + row * q_size + head * sharing * dim;
-        kernels_->attend(work);
+        const RowBlock& rows = row_blocks_[row_blocks_.size() - 1 - index / config_.num_kv_heads];
+        const int64_t head = index % config_.num_kv_heads;
+        AttentionItem item{};
+        item.queries = heads_.data() + rows.first_row * size + head * sharing * dim;
+        item.query_stride = size;
+        item.out = attended_.data() + rows.first_row * q_size + head * sharing * dim;
+        item.out_stride = q_size;
+        item.keys = cache.keys;
+        item.values = cache.values;
+        item.slots = batch.slots[layer.group * batch.num_spans + rows.span];
+        item.first_position = rows.position;
+        item.window = layer.window;
+        item.num_rows = rows.num_rows;
+        item.num_heads = sharing;
+        item.dim = dim;
+        item.num_kv_heads = config_.num_kv_heads;
+        item.kv_head = head;
+        item.scores = rooms_[thread].scores.data();
+        kernels_->attend(item);
+    }
+}
+
+// From what was attended to, through the feed-forward network, back to the residual stream.
+void Decoder::transform(const LayerWeights& layer, const Work& work, int thread) {
+    const int64_t q_size = config_.num_heads * config_.head_dim;
+    quantize_rows(attended_.data() + work.first_row * q_size, q_size, work);
+    work.meet();
+    mix_back(layer.output, layer.attention_post_norm, work);
+    norm_and_quantize(x_.data(), layer.mlp_norm, work, thread);
+    work.meet();
+    multiply(layer.gate_up, work, work.buffers.gate_up.data(), false);
+    work.meet();
+    activate(work);
+    work.meet();
+    mix_back(layer.down, layer.mlp_post_norm, work);
+}
+
+void Decoder::norm_and_quantize(const float* x, const float* weight, const Work& work, int thread) {
+    const int64_t width = config_.hidden_size;
+    const Activations to = work.buffers.quantized(width);
+    float* normed = rooms_[thread].normed.data();
+    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+        kernels_->rms_norm(x + (work.first_row + row) * width, weight, config_.norm_eps, width, normed);
+        kernels_->quantize(normed, to.from(row));
+    }
+}
+
+void Decoder::quantize_rows(const float* x, int64_t width, const Work& work) {
+    const Activations to = work.buffers.quantized(width);
+    for (int64_t row = work.part; row < work.num_rows; row += work.parts)
+        kernels_->quantize(x + row * width, to.from(row));
+}
+
+void Decoder::activate(const Work& work) {
+    const int64_t width = config_.intermediate_size;
+    const Activations to = work.buffers.quantized(width);
+    const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
+    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+        float* gate = work.buffers.gate_up.data() + row * 2 * width;
+        activate_and_multiply(gate, gate + width, width, gate);
+        kernels_->quantize(gate, to.from(row));
+    }
+}
+
+// Each thread of the work takes an equal share of all panels.
+void Decoder::multiply(const Product& w, const Work& work, float* out, bool add) {
+    int64_t num_panels = 0, num_outputs = 0;
+    for (int part = 0; part < w.num_parts; ++part) {
+        num_panels += w.parts[part].num_panels();
+        num_outputs += w.parts[part].rows;
+    }
+    int64_t begin = num_panels * work.part / work.parts, end = num_panels * (work.part + 1) / work.parts;
+    for (int part = 0; part < w.num_parts; ++part) {
+        const Matrix& matrix = w.parts[part];
+        const int64_t here = matrix.num_panels();
+        kernels_->linear(matrix, work.buffers.quantized(matrix.cols), work.num_rows, std::clamp<int64_t>(begin, 0, here),
+                         std::clamp<int64_t>(end, 0, here), out, num_outputs, add);
+        begin -= here;
+        end -= here;
+        out += matrix.rows;
     }
 }
 
 // Multiplies the quantized rows and adds the result to the residual stream, normed first where the architecture says so.
-void Decoder::mix_back(const Product& w, const float* post_norm, int thread) {
+void Decoder::mix_back(const Product& w, const float* post_norm, const Work& work) {
     const int64_t width = config_.hidden_size;
+    float* x = x_.data() + work.first_row * width;
     if (!post_norm) {
-        multiply(w, num_rows_, x_.data(), thread, true);
-        pool_.barrier();
+        multiply(w, work, x, true);
+        work.meet();
         return;
     }
-    multiply(w, num_rows_, narrow_.data(), thread, false);
-    pool_.barrier();
-    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
-        float *mixed = narrow_.data() + row * width, *x = x_.data() + row * width;
+    multiply(w, work, work.buffers.mixed.data(), false);
+    work.meet();
+    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+        float* mixed = work.buffers.mixed.data() + row * width;
         kernels_->rms_norm(mixed, post_norm, config_.norm_eps, width, mixed);
-        for (int64_t i = 0; i < width; ++i) x[i] += mixed[i];
-    }
-}
-
-void Decoder::activate(int thread) {
-    const int64_t width = config_.intermediate_size;
-    const Activations to = quantized_.view(width);
-    const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
-    for (int64_t row = thread; row < num_rows_; row += pool_.size()) {
-        float* gate = wide_.data() + row * 2 * width;
-        activate_and_multiply(gate, gate + width, width, gate);
-        kernels_->quantize(gate, to.from(row));
+        for (int64_t i = 0; i < width; ++i) x[row * width + i] += mixed[i];
     }
 }
 

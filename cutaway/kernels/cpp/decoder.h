@@ -45,19 +45,43 @@ struct Batch {
     const LayerCache* caches;           // of each layer
 };
 
-// Room for the rows that the next product multiplies.
-class QuantizedRows {
+// What rows need between products.
+class Buffers {
    public:
-    void reserve(int64_t num_rows, int64_t num_cols);
-    Activations view(int64_t num_cols);
+    void reserve(int64_t num_rows, int64_t widest_input, int64_t intermediate_size, int64_t hidden_size);
+    Activations quantized(int64_t num_cols);
+
+    std::vector<float> gate_up, mixed;  // [rows, 2 intermediate], [rows, hidden]
 
    private:
     struct alignas(64) Line {
         int8_t bytes[64];
     };
+    static constexpr int64_t kRoomAhead = 16;  // lines that are read, and not used, beyond the last group
+
     std::vector<Line> values_;
     std::vector<float> scales_, offsets_;
     std::vector<int32_t> starts_;
+};
+
+// Rows of one step that are computed by some threads together, through everything but attention.
+class Work {
+   public:
+    // ``part`` of ``parts`` threads, which all have the same rows and buffers; there rows are counted from the first.
+    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, int part, int parts, Pool& pool)
+        : first_row(first_row), num_rows(num_rows), buffers(buffers), part(part), parts(parts), pool_(pool) {}
+
+    // Waits for the other threads.
+    void meet() const {
+        if (parts > 1) pool_.barrier();
+    }
+
+    const int64_t first_row, num_rows;
+    Buffers& buffers;
+    const int part, parts;
+
+   private:
+    Pool& pool_;
 };
 
 class Decoder {
@@ -76,16 +100,31 @@ class Decoder {
     struct Row {  // which row of the batch is whose
         int64_t span, position;
     };
-    void reserve(const Batch& batch);
-    void embed(const Batch& batch, int thread);
-    void run_layer(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread);
-    void norm_and_quantize(const float* weight, int thread);
-    void quantize_rows(const float* x, int64_t width, int64_t num_rows, int thread);
-    void multiply(const Product& w, int64_t num_rows, float* out, int thread, bool add);
-    void finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread);
+    struct RowBlock {  // rows of one request that attention takes together
+        int64_t first_row, num_rows, span, position;
+    };
+    struct Room {  // of one thread
+        Buffers buffers;
+        std::vector<float> normed, scores;
+    };
+
+    void find_rows(const Batch& batch);
+    void reserve();
+    int64_t rows_of_own() const;
+    template <typename Function>
+    void for_each_work(int thread, Function function);
+
+    void embed(const Batch& batch, const Work& work);
+    void project(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work, int thread);
+    void finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work);
     void attend(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread);
-    void mix_back(const Product& w, const float* post_norm, int thread);
-    void activate(int thread);
+    void transform(const LayerWeights& layer, const Work& work, int thread);
+
+    void norm_and_quantize(const float* x, const float* weight, const Work& work, int thread);
+    void quantize_rows(const float* x, int64_t width, const Work& work);
+    void activate(const Work& work);
+    void multiply(const Product& w, const Work& work, float* out, bool add);
+    void mix_back(const Product& w, const float* post_norm, const Work& work);
 
     const DecoderConfig config_;
     const std::vector<LayerWeights> layers_;
@@ -96,13 +135,14 @@ class Decoder {
     const Kernels* kernels_;
     Pool pool_;
 
-    int64_t num_rows_ = 0;
+    int64_t num_rows_ = 0, longest_ = 0;
     std::atomic<int64_t> next_item_{0};
     std::vector<Row> rows_;
-    std::vector<float> x_, heads_, wide_, narrow_;
+    std::vector<RowBlock> row_blocks_;
+    std::vector<float> x_, heads_, attended_;
     std::vector<float> angles_;  // [ropes, rows, 2, head_dim / 2], cosines before sines
-    QuantizedRows quantized_;
-    std::vector<std::vector<float>> scratch_;  // of each thread
+    Buffers shared_;
+    std::vector<Room> rooms_;
 };
 
 }  // namespace cutaway

@@ -16,15 +16,19 @@ namespace cutaway {
 namespace {
 
 #include "lanes.h"
-#include "rows.h"
+#include "one_row.h"
 #if defined(__AVX512VNNI__)
 #include "lanes_avx512.h"
+#include "rows_avx512.h"
 #include "linear_avx512.h"
 #include "attention_avx512.h"
 #if defined(__AMX_INT8__)
+#include "tiles.h"
+#include "attention_amx.h"
 #include "linear_amx.h"
 #endif
 #else
+#include "rows.h"
 #include "linear.h"
 #include "attention.h"
 #endif
@@ -48,7 +52,7 @@ void linear_panel(const Matrix& w, const Activations& x, int num_rows, int panel
 void linear(const Matrix& w, const Activations& x, int num_rows, int begin, int end, float* out, int64_t stride,
             bool add) {
 #if defined(__AMX_INT8__)
-    const Tiles tiles;
+    configure_tiles(TileConfig());
 #endif
     for (int panel = begin; panel < end; ++panel) {
         switch (static_cast<Format>(w.format)) {
@@ -63,6 +67,9 @@ void linear(const Matrix& w, const Activations& x, int num_rows, int begin, int 
                 break;
         }
     }
+#if defined(__AMX_INT8__)
+    release_tiles();
+#endif
 }
 
 constexpr int kMaxHeads = 64;  // query heads that share a key-value head
@@ -70,11 +77,33 @@ constexpr int kMaxHeads = 64;  // query heads that share a key-value head
 // Softmax in two passes over the keys, in their order.
 template <int dim>
 void attend_dim(const AttentionItem& item) {
-    float inverse[kMaxHeads];
-    score<dim>(item);
-    for (int head = 0; head < item.num_heads; ++head)
-        inverse[head] = weigh(item.scores + head * (item.end - item.first), item.end - item.first);
-    mix<dim>(item, inverse);
+#if defined(__AMX_BF16__)
+    if constexpr (dim % 32 == 0) return attend_tiles<dim>(item);
+#endif
+    for (int index = 0; index < item.num_rows; ++index) {
+        const OneRow row(item.row(index));
+        float inverse[kMaxHeads];
+        score<dim>(row);
+        for (int head = 0; head < row.num_heads; ++head)
+            inverse[head] = weigh(row.scores + head * (row.end - row.first), row.end - row.first);
+        mix<dim>(row, inverse);
+    }
+}
+
+int rows_together([[maybe_unused]] int num_heads, [[maybe_unused]] int dim) {
+#if defined(__AMX_BF16__)
+    if (dim % 32 == 0) return num_heads < kMaxQueries ? kMaxQueries / num_heads : 1;
+#endif
+    return 1;
+}
+
+void store(const CacheRow& row) {
+#if defined(__AMX_BF16__)
+    if (row.dim % 32 == 0) return store_tiles(row);
+#endif
+    const int64_t size = row.num_kv_heads * row.dim;
+    for (int64_t i = 0; i < size; ++i) row.key_cache[row.slot * size + i] = to_bfloat16_one(row.keys[i]);
+    for (int64_t i = 0; i < size; ++i) row.value_cache[row.slot * size + i] = to_bfloat16_one(row.values[i]);
 }
 
 void attend(const AttentionItem& item) {
@@ -103,7 +132,7 @@ void attend(const AttentionItem& item) {
 
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
-        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, attend, silu_mul, gelu_mul, to_bfloat16,
+        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, store, silu_mul, gelu_mul,
     };
     return &kernels;
 }

@@ -10,17 +10,35 @@
 
 namespace cutaway {
 
-// One row of queries of the heads that share a key-value head, and what it sees.
+// Rows of one request, of consecutive positions, and the query heads that share one key-value head.
 struct AttentionItem {
-    const float* query;     // [heads, dim], times the scale of the dot products
-    const uint16_t* keys;   // bfloat16, of this head in slot 0
-    const uint16_t* values;
-    const int64_t* slots;   // of each position
-    int64_t slot_stride;    // numbers from one slot to the next
-    int64_t first, end;     // positions that it sees
-    int32_t num_heads, dim;
-    float* scores;          // room for [heads, end - first]
-    float* out;             // [heads, dim]
+    const float* queries;  // [rows, heads, dim], times the scale of the dot products
+    int64_t query_stride;  // numbers from one row to the next
+    float* out;            // [rows, heads, dim]
+    int64_t out_stride;
+    const uint16_t *keys, *values;  // bfloat16, the whole cache of the layer, as ``store`` has filled it
+    const int64_t* slots;           // of each position of the request
+    int64_t first_position;         // of the first row
+    int64_t window;                 // positions that a row sees, its own included; 0 for all
+    int32_t num_rows, num_heads, dim, num_kv_heads, kv_head;
+    float* scores;  // room for [heads, positions]
+
+    AttentionItem row(int64_t index) const {
+        AttentionItem one = *this;
+        one.queries += index * query_stride;
+        one.out += index * out_stride;
+        one.first_position += index;
+        one.num_rows = 1;
+        return one;
+    }
+};
+
+// Where one row of keys and values goes.
+struct CacheRow {
+    const float *keys, *values;  // [kv_heads, dim]
+    uint16_t *key_cache, *value_cache;
+    int64_t slot;
+    int32_t num_kv_heads, dim;
 };
 
 struct Kernels {
@@ -32,10 +50,12 @@ struct Kernels {
     void (*quantize)(const float* x, const Activations& to);
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
     void (*rotate)(float* heads, int num_heads, int dim, const float* cos, const float* sin);
+    // How many rows ``attend`` takes at once.
+    int (*rows_together)(int num_heads, int dim);
     void (*attend)(const AttentionItem& item);
+    void (*store)(const CacheRow& row);
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
     void (*gelu_mul)(const float* gate, const float* up, int n, float* out);
-    void (*to_bfloat16)(const float* x, int n, uint16_t* out);
 };
 
 const Kernels* portable_kernels();

@@ -3,34 +3,18 @@
 
 #pragma once
 
-constexpr int kMinTileRows = 6;    // fewer are faster without tiles
+constexpr int kMinTileRows = 9;      // fewer are faster without tiles
 constexpr int kUnpackedGroups = 48;  // 24 KiB, half of the nearest cache
 constexpr int kPartialRows = 128;
 constexpr int kAhead = 2;  // tiles that are multiplied before one is read: what a product takes until it is in memory
 constexpr int kNumResults = 4;
+constexpr int kUnpackedBytes = kPanelRows * kGroup;
 
 struct alignas(64) TileConfig {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};  // results, activations, weights
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
 };
-
-// Tiles of a thread while it multiplies. The compiler's own functions forget to say that they read memory.
-class Tiles {
-   public:
-    Tiles() {
-        const TileConfig config;
-        asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
-    }
-    ~Tiles() { asm volatile("tilerelease" ::: "memory"); }
-    Tiles(const Tiles&) = delete;
-    Tiles& operator=(const Tiles&) = delete;
-};
-
-template <int tile>
-inline void load_tile(const void* from, int64_t stride) {
-    asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(tile), "r"(from), "r"(stride) : "memory");
-}
 
 // One group: activations [16, 32] times weights [8 steps, 16 outputs, 4], to 16 x 16 integers.
 template <Format format, int index>
@@ -42,14 +26,14 @@ inline void multiply_group(const int8_t* x, const uint8_t* w, int32_t* to) {
         asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(result), "i"(a), "i"(b));
     else
         asm volatile("tilezero %%tmm%c0\n\ttdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(result), "i"(a), "i"(b));
-    asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(result), "r"(to), "r"(int64_t{64}) : "memory");
+    store_tile<result>(to, 64);
 }
 
 // Blocks become the bytes that a tile is loaded from: nibbles apart, and signed where q - 128 is meant.
 template <Format format>
 void unpack_groups(const uint8_t* block, int num_groups, uint8_t* to) {
     const __m512i low = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
-    for (int group = 0; group < num_groups; ++group, block += block_bytes(format), to += 512) {
+    for (int group = 0; group < num_groups; ++group, block += block_bytes(format), to += kUnpackedBytes) {
         for (size_t line = 0; line < block_bytes(format); line += 64)
             _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + line), _MM_HINT_T0);
         if constexpr (format == kAffine4) {
@@ -67,58 +51,60 @@ void unpack_groups(const uint8_t* block, int num_groups, uint8_t* to) {
     }
 }
 
-// Groups of a panel for 16 rows, added to ``totals``: ``x`` begins with them, and so do ``block``, which has the scales, and
-// ``unpacked``.
+// Groups of a panel for 16 rows. ``multiply`` runs ahead of ``scale`` and beyond the last group, where there is room.
 template <Format format>
 struct TileProduct {
-    const Activations x;
+    const int8_t* values;  // of the rows, as ``Activations`` has them, and so on
+    const float* scales;
+    const float* offsets;
     const uint8_t* block;
     const uint8_t* unpacked;
-    int num_groups;
 
     template <int index>
-    void multiply(int group, int32_t (*results)[kTileRows * kPanelRows]) const {
-        if (group < num_groups)
-            multiply_group<format, index>(x.values + group * kTileRows * kGroup, unpacked + 512 * group,
-                                          results[index % kNumResults]);
+    inline __attribute__((always_inline)) void multiply(int32_t (*results)[kTileRows * kPanelRows]) const {
+        multiply_group<format, index>(values + index * kTileRows * kGroup, unpacked + index * kUnpackedBytes,
+                                      results[index % kNumResults]);
     }
 
-    // The totals are no part of this object, since all of it is in memory where assembly may look; they stay in registers.
-    inline __attribute__((always_inline)) void scale(int group, const int32_t* result, Lanes (&totals)[kTileRows]) const {
-        const uint8_t* scales = block + group * block_bytes(format) + (format == kAffine4 ? 256 : 512);
-        const Lanes d = format == kAffine8 ? _mm512_loadu_ps(scales) : load_half(scales);
+    template <int index>
+    inline __attribute__((always_inline)) void step(int32_t (*results)[kTileRows * kPanelRows],
+                                                    Lanes (&totals)[kTileRows]) const {
+        multiply<index + kAhead>(results);
+        const uint8_t* numbers = block + index * block_bytes(format) + (format == kAffine4 ? 256 : 512);
+        const Lanes d = format == kAffine8 ? _mm512_loadu_ps(numbers) : load_half(numbers);
 #pragma GCC unroll 16
         for (int row = 0; row < kTileRows; ++row) {
-            const Lanes dot = _mm512_cvtepi32_ps(_mm512_load_si512(result + row * kPanelRows));
-            const Lanes both = _mm512_mul_ps(d, _mm512_set1_ps(x.scales[group * kTileRows + row]));
+            const Lanes dot = _mm512_cvtepi32_ps(_mm512_load_si512(results[index] + row * kPanelRows));
+            const Lanes both = _mm512_mul_ps(d, _mm512_set1_ps(scales[index * kTileRows + row]));
             totals[row] = _mm512_fmadd_ps(dot, both, totals[row]);
         }
         if constexpr (format != kScaled8) {
-            const Lanes m = format == kAffine8 ? _mm512_loadu_ps(scales + 64) : load_half(scales + 32);
+            const Lanes m = format == kAffine8 ? _mm512_loadu_ps(numbers + 64) : load_half(numbers + 32);
 #pragma GCC unroll 16
             for (int row = 0; row < kTileRows; ++row)
-                totals[row] = _mm512_fmadd_ps(m, _mm512_set1_ps(x.offsets[group * kTileRows + row]), totals[row]);
+                totals[row] = _mm512_fmadd_ps(m, _mm512_set1_ps(offsets[index * kTileRows + row]), totals[row]);
         }
     }
 
-    template <int index>
-    inline __attribute__((always_inline)) void step(int group, int32_t (*results)[kTileRows * kPanelRows],
-                                                    Lanes (&totals)[kTileRows]) const {
-        if (group >= num_groups) return;
-        multiply<index + kAhead>(group + kAhead, results);
-        scale(group, results[index], totals);
-    }
-
-    inline __attribute__((always_inline)) void run(Lanes (&totals)[kTileRows]) const {
+    // Adds the groups to ``totals``, which stay in registers.
+    inline __attribute__((always_inline)) void run(int num_groups, Lanes (&totals)[kTileRows]) {
         alignas(64) int32_t results[kNumResults][kTileRows * kPanelRows];
-        multiply<0>(0, results);
-        multiply<1>(1, results);
-        for (int group = 0; group < num_groups; group += kNumResults) {
-            step<0>(group, results, totals);
-            step<1>(group + 1, results, totals);
-            step<2>(group + 2, results, totals);
-            step<3>(group + 3, results, totals);
+        multiply<0>(results);
+        multiply<1>(results);
+        for (; num_groups >= kNumResults; num_groups -= kNumResults) {
+            step<0>(results, totals);
+            step<1>(results, totals);
+            step<2>(results, totals);
+            step<3>(results, totals);
+            values += kNumResults * kTileRows * kGroup;
+            scales += kNumResults * kTileRows;
+            offsets += kNumResults * kTileRows;
+            block += kNumResults * block_bytes(format);
+            unpacked += kNumResults * kUnpackedBytes;
         }
+        if (num_groups > 0) step<0>(results, totals);
+        if (num_groups > 1) step<1>(results, totals);
+        if (num_groups > 2) step<2>(results, totals);
     }
 };
 
@@ -126,7 +112,7 @@ struct TileProduct {
 template <Format format>
 void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int panel, float* out, int64_t stride,
                         bool add) {
-    alignas(64) uint8_t unpacked[kUnpackedGroups * 512];
+    alignas(64) uint8_t unpacked[(kUnpackedGroups + kAhead) * kUnpackedBytes];
     alignas(64) float partial[kPartialRows][kPanelRows];
     const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
     const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
@@ -138,15 +124,14 @@ void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int
             const uint8_t* block = w.data + panel * w.panel_bytes() + group * block_bytes(format);
             unpack_groups<format>(block, count, unpacked);
             for (int row = 0; row < end; row += kTileRows) {
-                Activations here = x.from(first + row);
-                here.values += group * kTileRows * kGroup;
-                here.scales += group * kTileRows;
-                here.offsets += group * kTileRows;
+                const Activations here = x.from(first + row);
                 Lanes totals[kTileRows];
 #pragma GCC unroll 16
                 for (int i = 0; i < kTileRows; ++i)
                     totals[i] = group ? _mm512_load_ps(partial[row + i]) : _mm512_setzero_ps();
-                TileProduct<format>{here, block, unpacked, count}.run(totals);
+                TileProduct<format>{here.values + group * kTileRows * kGroup, here.scales + group * kTileRows,
+                                    here.offsets + group * kTileRows, block, unpacked}
+                    .run(count, totals);
 #pragma GCC unroll 16
                 for (int i = 0; i < kTileRows; ++i) {
                     if (!last) {

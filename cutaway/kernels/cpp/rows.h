@@ -63,6 +63,3 @@ void gelu_mul(const float* gate, const float* up, int n, float* out) {
     }
 }
 
-void to_bfloat16(const float* x, int n, uint16_t* out) {
-    for (int i = 0; i < n; ++i) out[i] = to_bfloat16_one(x[i]);
-}
