@@ -113,8 +113,8 @@ def log_probabilities(variant: Variant, window: Window) -> Tensor:
     slots = torch.arange(num_rows)
     group = GroupBatch(slots, (RowSpan(0, num_rows, 0, slots),))
     batch = TokenBatch(window.token_ids, slots, (group,) * len(windows))
-    # The reference kernels fix the order of sums by products of a few rows: far slower in float32, and no closer.
-    with patch.object(reference, "linear", functional.linear):
+    # The reference kernels take a few rows at a time to fix the order of sums: far slower, and no closer.
+    with patch.multiple(reference, linear=functional.linear, ATTENTION_TILE_ROWS=reference.ATTENTION_CHUNK_KEYS):
         return model.logits(model(batch, store.layers)[window.first : -1]).log_softmax(-1)
 
 
