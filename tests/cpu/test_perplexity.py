@@ -55,12 +55,12 @@ def test_the_text_is_the_one_that_is_described() -> None:
 @pytest.mark.parametrize(
     ("name", "num_windows", "max_divergence"),
     [
-        ("smollm2-135m-instruct", 8, 0.005),
-        ("qwen2.5-coder-0.5b-instruct", 2, 0.005),
-        ("gemma-3-270m", 2, 0.005),
+        ("smollm2-135m-instruct", 4, 0.004),
+        ("qwen2.5-coder-0.5b-instruct", 2, 0.0014),
+        ("gemma-3-270m", 2, 0.003),
     ],
 )
-def test_native_kernels_foresee_a_text_as_well_as_float32(
+def test_native_kernels_foresee_a_text_about_as_well_as_float32(
     name: str, num_windows: int, max_divergence: float, real_model: Callable[[str], Path]
 ) -> None:
     checkpoint = open_checkpoint(real_model(name))
@@ -69,6 +69,8 @@ def test_native_kernels_foresee_a_text_as_well_as_float32(
     exact = Variant(load_decoder(checkpoint, torch.float32), torch.float32)
     ours = Variant(load_native(checkpoint, native.instruction_sets()[0], 2), torch.bfloat16)
     expected, scores = compare(exact, {"native": ours}, windows[:num_windows])
-    ratio, _ = scores["native"].ratio_to(expected)
-    assert 1 / MAX_RATIO < ratio < MAX_RATIO
+    ratio, error = scores["native"].ratio_to(expected)
+    # Chance moves the ratio of a few windows by more than the limit: bench.perplexity takes the whole text. Divergence
+    # is what the ratio's logarithm would come to on text that float32 writes, and steady from window to window.
+    assert abs(math.log(ratio)) < math.log(MAX_RATIO) + 2 * error
     assert 0 < scores["native"].divergence.mean() < max_divergence
