@@ -7,14 +7,14 @@ import torch
 
 from cutaway.benchmark.work import Ceiling
 
-MEASURE_SECONDS = 0.3
+MEASURE_SECONDS = 0.7
 ROW_WEIGHTS = 4096
 MIN_READ_BYTES = 64 << 20
 PRODUCT_SHAPE = (1024, 2048, 2048)  # rows, inputs, outputs
 
 
 def measure_ceiling(num_threads: int, num_bytes: int, dtype: torch.dtype) -> Ceiling:
-    """Measure both; takes a second at most where ``dtype`` is what the processor multiplies.
+    """Measure both; takes about twice ``MEASURE_SECONDS`` where ``dtype`` is what the processor multiplies.
 
     Args:
         num_threads: to measure with; torch keeps this number.
@@ -25,31 +25,31 @@ def measure_ceiling(num_threads: int, num_bytes: int, dtype: torch.dtype) -> Cei
     return Ceiling(
         num_threads=num_threads,
         read_bytes=num_bytes,
-        read_gb_per_second=measure_read_bandwidth(num_threads, num_bytes),
+        read_gb_per_second=measure_read_bandwidth(num_threads, num_bytes, MEASURE_SECONDS),
         arithmetic=f"torch {str(dtype).removeprefix('torch.')} product of {'x'.join(map(str, PRODUCT_SHAPE))}",
-        gmac_per_second=measure_arithmetic(num_threads, dtype),
+        gmac_per_second=measure_arithmetic(num_threads, dtype, MEASURE_SECONDS),
     )
 
 
-def measure_read_bandwidth(num_threads: int, num_bytes: int) -> float:
-    """Gigabytes a second at which a product of a matrix and a vector reads its matrix; the best of some tries."""
+def measure_read_bandwidth(num_threads: int, num_bytes: int, seconds: float) -> float:
+    """Gigabytes a second at which a product of a matrix and a vector reads its matrix; the best try in that time."""
     torch.set_num_threads(num_threads)
     matrix = torch.ones(max(1, num_bytes // (4 * ROW_WEIGHTS)), ROW_WEIGHTS)  # float32
     vector = torch.ones(ROW_WEIGHTS)
-    return matrix.nbytes / _best_seconds(lambda: torch.mv(matrix, vector)) / 1e9
+    return matrix.nbytes / _best_seconds(lambda: torch.mv(matrix, vector), seconds) / 1e9
 
 
-def measure_arithmetic(num_threads: int, dtype: torch.dtype) -> float:
-    """Billions of MACs a second in a product of two matrices; the best of some tries."""
+def measure_arithmetic(num_threads: int, dtype: torch.dtype, seconds: float) -> float:
+    """Billions of MACs a second in a product of two matrices; the best try in that time."""
     torch.set_num_threads(num_threads)
     num_rows, num_inputs, num_outputs = PRODUCT_SHAPE
     left, right = torch.ones(num_rows, num_inputs, dtype=dtype), torch.ones(num_outputs, num_inputs, dtype=dtype)
-    return num_rows * num_inputs * num_outputs / _best_seconds(lambda: torch.mm(left, right.T)) / 1e9
+    return num_rows * num_inputs * num_outputs / _best_seconds(lambda: torch.mm(left, right.T), seconds) / 1e9
 
 
-def _best_seconds(work: Callable[[], object]) -> float:
+def _best_seconds(work: Callable[[], object], seconds: float) -> float:
     best = float("inf")
-    end = time.perf_counter() + MEASURE_SECONDS
+    end = time.perf_counter() + seconds
     while best == float("inf") or time.perf_counter() < end:
         start = time.perf_counter()
         work()

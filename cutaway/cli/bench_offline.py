@@ -1,6 +1,7 @@
 """``cutaway bench offline``: an engine measured in this process, beside what the machine can do at most."""
 
 import json
+import os
 import time
 from dataclasses import asdict
 
@@ -15,7 +16,7 @@ from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
 from cutaway.cli.options import ModelOptions, model_options, number_option
 from cutaway.cli.output import show
-from cutaway.cli.progress import counted_progress
+from cutaway.cli.progress import counted_lines
 from cutaway.cli.session import open_worker
 from cutaway.cli.torch_import import importing_torch
 from cutaway.engine.options import EngineOptions
@@ -60,7 +61,7 @@ def offline(
     worker = open_worker(files, engine_options, tokenizer)
     load_s = time.perf_counter() - begin
     try:
-        with counted_progress("measuring", "rounds") as progress:
+        with counted_lines("measuring", "rounds") as progress:
             measured = run_rounds(worker, workload, progress)
     finally:
         with interrupts_held():
@@ -115,7 +116,7 @@ def _describe(
             "load_ms": 1e3 * load_s,
         },
         "workload": asdict(workload),
-        "machine": {"processor": read_cpu().model, **asdict(ceiling)},
+        "machine": {"processor": read_cpu().model, "load_average": os.getloadavg()[0], **asdict(ceiling)},
         "work": {
             "matrix_bytes": work.matrix_bytes,
             "kv_bytes_per_token": work.kv_bytes * len(work.windows),
@@ -128,7 +129,7 @@ def _describe(
 def _lines(model: ModelFacts, workload: Workload, ceiling: Ceiling, figures: OfflineFigures) -> list[str]:
     rows = [
         ("model", f"{model.name}, {model.quantization}; kernels {model.kernels}, {model.dtype}"),
-        ("threads", f"{model.num_threads}"),
+        ("threads", f"{model.num_threads}; load of the machine {os.getloadavg()[0]:,.1f} in the last minute"),
         (
             "load",
             f"{workload.batch:,} requests of {workload.input_len:,} + {workload.output_len:,} tokens; "

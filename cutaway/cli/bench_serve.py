@@ -89,7 +89,7 @@ class Percentiles(click.ParamType[tuple[float, ...]]):
 @click.option("-m", "--model", required=True, help="Name that the server knows the model by.")
 @click.option("--endpoint", type=click.Choice(ENDPOINTS), default=ENDPOINTS[0], show_default=True, help="What to ask.")
 @click.option(
-    "--api-key", help="Shown to the server; better in CUTAWAY_BENCH_API_KEY, where no list of processes has it."
+    "--api-key", help="Shown to the server; CUTAWAY_BENCH_API_KEY, which other users cannot see, if left out."
 )
 @number_option("request_rate", float, None, "Requests to send in a second, on average")
 @number_option("burstiness", float, 1.0, "With --request-rate, shape of the gamma distribution of the gaps")
@@ -256,19 +256,14 @@ def _distributions(figures: ServeFigures) -> Mapping[str, Distribution | None]:
 
 
 def _lines(figures: ServeFigures) -> list[str]:
-    goodput = figures.request_goodput
+    goodput, most = figures.request_goodput, figures.max_output_tokens_per_s
     rows = [
-        (
-            "requests",
-            f"{figures.num_completed:,} completed, {figures.num_failed:,} failed, {figures.duration_s:,.2f} s",
-        ),
+        ("requests", f"{figures.num_completed:,} completed, {figures.num_failed:,} failed"),
+        ("duration", f"{figures.duration_s:,.2f} s"),
         ("tokens", f"{figures.num_input_tokens:,} in, {figures.num_output_tokens:,} out"),
         ("requests/s", f"{figures.request_throughput:,.2f}"),
         *([] if goodput is None else [("goodput", f"{goodput:,.2f} requests/s within the limits")]),
-        (
-            "output",
-            f"{figures.output_throughput:,.1f} tokens/s, at most {figures.max_output_tokens_per_s:,} chunks a second",
-        ),
+        ("output", f"{figures.output_throughput:,.1f} tokens/s, at most {most:,} chunks in one second"),
         ("total", f"{figures.total_token_throughput:,.1f} tokens/s, input and output"),
         ("concurrent", f"{figures.max_concurrent_requests:,} requests at most"),
     ]

@@ -25,6 +25,7 @@ from cutaway.hub.store import ModelStore
 from cutaway.kernels import REFERENCE_KERNELS
 from cutaway.machine import Cpu, Memory, read_cpu, read_memory
 
+MEASURE_SECONDS = 0.3
 MEASURE_BYTES = 256 << 20
 MEASURE_MEMORY_SHARE = 4
 
@@ -188,7 +189,7 @@ def _speed(model: str, facts: HeaderFacts | str, torch: Torch, memory: Memory) -
     from cutaway.benchmark.ceiling import measure_read_bandwidth  # torch, which was imported carefully
 
     num_bytes = min(MEASURE_BYTES, memory.available_bytes // MEASURE_MEMORY_SHARE)
-    bandwidth = measure_read_bandwidth(torch.num_threads, num_bytes)
+    bandwidth = measure_read_bandwidth(torch.num_threads, num_bytes, MEASURE_SECONDS)
     load_average = os.getloadavg()[0]
     if isinstance(facts, str):
         return Speed(bandwidth, load_average, "", 0, 0.0, facts)

@@ -24,7 +24,14 @@ def shown_progress(what: str) -> Iterator[Progress]:
 @contextmanager
 def counted_progress(what: str, unit: str) -> Iterator[Progress]:
     """The same for things that are counted, such as requests."""
-    with _bar(what, _count_columns) if sys.stderr.isatty() else _lines(what, lambda num: f"{num:,} {unit}") as progress:
+    with _bar(what, _count_columns) if sys.stderr.isatty() else counted_lines(what, unit) as progress:
+        yield progress
+
+
+@contextmanager
+def counted_lines(what: str, unit: str) -> Iterator[Progress]:
+    """The same without a bar, whose thread would take time from what is measured beside it."""
+    with _lines(what, lambda num: f"{num:,} {unit}") as progress:
         yield progress
 
 
