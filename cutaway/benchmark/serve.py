@@ -39,7 +39,11 @@ class ServeRun:
 
 
 async def run_load(
-    target: Target, prompts: Sequence[Prompt], load: Load, warmup: int, done: Callable[[int, int], None]
+    target: Target,
+    prompts: Sequence[Prompt],
+    load: Load,
+    warmup: Sequence[Prompt],
+    done: Callable[[int, int], None],
 ) -> ServeRun:
     """Send warm-up requests, one after another, and then the load.
 
@@ -47,15 +51,15 @@ async def run_load(
         target: the server.
         prompts: ``load.num_prompts`` of them.
         load: when each is sent.
-        warmup: requests that count nowhere; they repeat the first prompts.
+        warmup: prompts that count nowhere; others, lest the server know the first prompts from them.
         done: hears how many requests have ended, of how many.
 
     Raises:
         CutawayError: a warm-up request failed.
     """
     async with open_client(target) as client:
-        for index in range(warmup):
-            reply = await ask(client, target, prompts[index % len(prompts)])
+        for prompt in warmup:
+            reply = await ask(client, target, prompt)
             if isinstance(reply, Failed):
                 raise CutawayError(
                     f"{target.address} failed at the warm-up: {reply.reason}",

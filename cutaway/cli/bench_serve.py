@@ -157,6 +157,7 @@ def serve(
     check_number("warmup", warmup)
     check_number("seed", seed)
     prompts = _prompts(dataset, num_prompts, input_len, output_len, seed)
+    others = random_prompts(len(prompts) + warmup, input_len, output_len, seed)[len(prompts) :]
     rate = None if request_rate == math.inf else request_rate
     load = Load(len(prompts), rate, burstiness, max_concurrency, seed)
     limits = _limits(goodput)
@@ -168,7 +169,7 @@ def serve(
 
     target = Target(url, model, endpoint, api_key or load_settings().bench_api_key, ignore_eos, timeout)
     with counted_progress("asking", "requests") as progress:
-        run = asyncio.run(run_load(target, prompts, load, warmup, progress))
+        run = asyncio.run(run_load(target, prompts, load, others, progress))
     _tell_problems(run, counts_itself=count is not None)
     timings = [to_timing(answer, count) for answer in run.answers]
     figures = measure(timings, len(run.failures), run.duration_s, metric_percentiles, limits)

@@ -154,7 +154,7 @@ def test_what_the_server_says_is_counted(cutaway_command: CutawayCommand, chat_s
             assert value >= 0
     assert figures["mean_e2el_ms"] >= figures["mean_ttft_ms"] > 0  # type: ignore[operator]
     assert 1 <= figures["max_concurrent_requests"] <= 4  # type: ignore[operator]
-    assert len(chat_server.bodies) == 5  # one to warm up
+    assert len({json.dumps(body) for body in chat_server.bodies}) == 5  # one to warm up, unlike all others
 
 
 def test_nobody_can_meet_a_limit_of_a_nanosecond(cutaway_command: CutawayCommand, chat_server: ChatServer) -> None:
