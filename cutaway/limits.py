@@ -48,6 +48,7 @@ MAX_LOGPROBS = 20
 MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
 MAX_PROMPT_CHARS = 16_000_000
+MAX_PROMPT_TOKENS = 1_000_000
 
 LIMITS: Mapping[str, Limit] = {
     "temperature": Limit(0.0, 2.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),
@@ -69,6 +70,18 @@ LIMITS: Mapping[str, Limit] = {
     "priority": Limit(-1000, 1000, integer=True, hint="the smaller goes first"),
     "n": Limit(1, 128, integer=True, hint="each is an answer of its own"),
     "pin_seconds": Limit(0, 86_400, above=True, hint="pin it again before the time is over to keep it longer"),
+    "input_len": Limit(1, MAX_PROMPT_TOKENS, integer=True),
+    "output_len": Limit(1, MAX_PROMPT_TOKENS, integer=True),
+    "batch": Limit(1, 512, integer=True),
+    "rounds": Limit(1, 1000, integer=True),
+    "warmup": Limit(0, 1000, integer=True, hint="they are not counted"),
+    "num_prompts": Limit(1, 1_000_000, integer=True),
+    "request_rate": Limit(0, 1_000_000, above=True, hint="leave it out to send all at once"),
+    "burstiness": Limit(0.001, 1_000_000, hint="1 is a Poisson process, less comes in bursts, more is more even"),
+    "max_concurrency": Limit(1, 100_000, integer=True),
+    "timeout": Limit(0, 86_400, above=True),
+    "goodput": Limit(0, 1e9, above=True),
+    "metric_percentiles": Limit(0, 100),
 }
 
 

@@ -1,6 +1,7 @@
 """Write docs/cli.md from the commands themselves; with --check, only say whether it is up to date."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -19,12 +20,17 @@ def reference() -> str:
     """The whole reference, in Markdown."""
     help_names = cli.context_settings["help_option_names"]
     root = click.Context(cli, info_name="cutaway", terminal_width=100, help_option_names=help_names)
-    parts = [HEAD, section(cli, root)]
-    for name in cli.list_commands(root):
-        command = cli.get_command(root, name)
-        assert command is not None
-        parts.append(section(command, click.Context(command, parent=root, info_name=name, terminal_width=100)))
-    return "\n".join(parts)
+    return "\n".join([HEAD, *sections(cli, root)])
+
+
+def sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A command and, if it is a group, all of its commands."""
+    yield section(command, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            part = command.get_command(context, name)
+            assert part is not None
+            yield from sections(part, click.Context(part, parent=context, info_name=name, terminal_width=100))
 
 
 def section(command: click.Command, context: click.Context) -> str:

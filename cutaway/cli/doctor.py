@@ -28,7 +28,6 @@ from cutaway.machine import Cpu, Memory, read_cpu, read_memory
 MEASURE_SECONDS = 0.3
 MEASURE_BYTES = 256 << 20
 MEASURE_MEMORY_SHARE = 4
-ROW_WEIGHTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +157,6 @@ def parse_libraries(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def measure_read_bandwidth(num_threads: int, num_bytes: int) -> float:
-    """Gigabytes a second at which a product of a matrix and a vector reads its matrix; the best of some tries."""
-    import torch
-
-    torch.set_num_threads(num_threads)
-    matrix = torch.ones(max(1, num_bytes // (4 * ROW_WEIGHTS)), ROW_WEIGHTS)  # float32
-    vector = torch.ones(ROW_WEIGHTS)
-    best = float("inf")
-    end = time.perf_counter() + MEASURE_SECONDS
-    while best == float("inf") or time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.mv(matrix, vector)
-        best = min(best, time.perf_counter() - start)
-    return matrix.nbytes / best / 1e9
-
-
 def _torch(cpu: Cpu) -> Torch:
     # Not by way of the engine, so that a doctor can still be asked when something in there is broken.
     with importing_torch():
@@ -203,8 +186,10 @@ def _cache(store: ModelStore) -> Cache:
 
 
 def _speed(model: str, facts: HeaderFacts | str, torch: Torch, memory: Memory) -> Speed:
+    from cutaway.benchmark.ceiling import measure_read_bandwidth  # torch, which was imported carefully
+
     num_bytes = min(MEASURE_BYTES, memory.available_bytes // MEASURE_MEMORY_SHARE)
-    bandwidth = measure_read_bandwidth(torch.num_threads, num_bytes)
+    bandwidth = measure_read_bandwidth(torch.num_threads, num_bytes, MEASURE_SECONDS)
     load_average = os.getloadavg()[0]
     if isinstance(facts, str):
         return Speed(bandwidth, load_average, "", 0, 0.0, facts)

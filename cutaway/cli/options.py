@@ -20,22 +20,11 @@ MIN_RUNNING = 2
 Decorator = Callable[[Command], Command]
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationOptions:
-    """Everything that says how an answer is made, as the command line gave it; ``None`` means it did not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Everything that says which model answers and how its engine is set up; ``None`` means it was not said."""
 
     model: str
-    system: str | None
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    seed: int | None
-    max_tokens: int | None
-    stop: tuple[str, ...]
     context: int | None
     kv_memory: int | None
     prefix_cache: bool
@@ -60,6 +49,23 @@ class GenerationOptions:
             worker=self.worker,
             max_running=max(num_answers, MIN_RUNNING),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationOptions(ModelOptions):
+    """Everything that says how an answer is made, as the command line gave it; ``None`` means it did not."""
+
+    system: str | None
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int | None
+    max_tokens: int | None
+    stop: tuple[str, ...]
 
     def instructions(self) -> tuple[Message, ...]:
         """What stands before a conversation: one message, or none without ``--system``."""
@@ -107,26 +113,40 @@ def generation_options(command: Command) -> Command:
     return wrapped
 
 
+def model_options(command: Command) -> Command:
+    """Add every option of ``ModelOptions``; the command gets them in one argument, ``options``."""
+
+    @functools.wraps(command)
+    def collect(**values: Any) -> None:
+        names = [field.name for field in fields(ModelOptions)]
+        command(options=ModelOptions(**{name: values.pop(name) for name in names}), **values)
+
+    wrapped: Command = collect
+    for decorator in reversed([model_option, *_engine_options()]):
+        wrapped = decorator(wrapped)
+    return wrapped
+
+
 def _request_options() -> list[Decorator]:
     return [
         model_option,
         click.option("--system", help="Instructions that stand before the conversation."),
-        _number("temperature", float, 0.0, "How freely tokens are drawn"),
-        _number("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
-        _number("top_k", int, 0, "Keep this many of the most likely tokens"),
-        _number("min_p", float, 0.0, "Drop tokens less likely than this share of the most likely one"),
-        _number("repetition_penalty", float, 1.0, "Make tokens of prompt and answer less likely to come again"),
-        _number("presence_penalty", float, 0.0, "Subtract from the score of each token that the answer has"),
-        _number("frequency_penalty", float, 0.0, "Subtract for each time that the answer has the token"),
-        _number("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
-        _number("max_tokens", int, None, "Most tokens to generate"),
+        number_option("temperature", float, 0.0, "How freely tokens are drawn"),
+        number_option("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
+        number_option("top_k", int, 0, "Keep this many of the most likely tokens"),
+        number_option("min_p", float, 0.0, "Drop tokens less likely than this share of the most likely one"),
+        number_option("repetition_penalty", float, 1.0, "Make tokens of prompt and answer less likely to come again"),
+        number_option("presence_penalty", float, 0.0, "Subtract from the score of each token that the answer has"),
+        number_option("frequency_penalty", float, 0.0, "Subtract for each time that the answer has the token"),
+        number_option("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
+        number_option("max_tokens", int, None, "Most tokens to generate"),
         click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
     ]
 
 
 def _engine_options() -> list[Decorator]:
     return [
-        _number(
+        number_option(
             "context", int, None, "Tokens of prompt and answer that fit; what the model was trained for, if left out"
         ),
         click.option(
@@ -140,7 +160,7 @@ def _engine_options() -> list[Decorator]:
             show_default=True,
             help="Keep what was computed for later prompts that begin alike.",
         ),
-        _number("threads", int, None, "Threads for arithmetic; one for each core, if left out"),
+        number_option("threads", int, None, "Threads for arithmetic; one for each core, if left out"),
         _choice(
             "dtype",
             DTYPES,
@@ -162,7 +182,7 @@ def _engine_options() -> list[Decorator]:
     ]
 
 
-def _number(name: str, kind: type, default: float | None, text: str) -> Decorator:
+def number_option(name: str, kind: type, default: float | None, text: str) -> Decorator:
     """An option with a number, whose limits its help names."""
     limit = LIMITS[name]
     hint = f"; {limit.hint}" if limit.hint else ""

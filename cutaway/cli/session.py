@@ -48,12 +48,13 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     begin_ns = time.perf_counter_ns()
     tokenizer, template = load_text(open_checkpoint(files.path))
     # After everything that can fail without a model: that takes longest.
-    worker = _open_worker(files, options, tokenizer)
+    worker = open_worker(files, options, tokenizer)
     preparer = Preparer(tokenizer, template, worker.model.context_length, time.perf_counter_ns)
     return Session(Engine(worker, preparer), time.perf_counter_ns() - begin_ns)
 
 
-def _open_worker(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> Worker:
+def open_worker(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> Worker:
+    """Load a model into whatever runs its engine; it has not started yet. Raises as ``open_session``."""
     if options.worker == "thread":
         return ThreadWorker(_load(files, options, tokenizer))
     worker = ProcessWorker(partial(_load_in_process, files, options))
