@@ -14,8 +14,13 @@ ROOT = Path(__file__).parent.parent
 
 def report(name: str, unit: str, values: Sequence[float], **facts: object) -> None:
     """Print the median and the extremes of repeated measurements."""
+    print(json.dumps(describe(name, unit, values, **facts)), flush=True)
+
+
+def describe(name: str, unit: str, values: Sequence[float], **facts: object) -> dict[str, object]:
+    """What ``report`` prints."""
     cpu = read_cpu()
-    line = {
+    return {
         "name": name,
         "unit": unit,
         "median": round(median(values), 4),
@@ -28,7 +33,6 @@ def report(name: str, unit: str, values: Sequence[float], **facts: object) -> No
         "python": platform.python_version(),
         "commit": _commit(),
     }
-    print(json.dumps(line), flush=True)
 
 
 def _commit() -> str:
