@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,21 +66,14 @@ def main() -> None:
     num_rounds = arguments.rounds or effort.num_rounds
     output = arguments.output or Path(QUICK_RUN if arguments.quick else FULL_RUN)
     results = output / "benchmarks.jsonl"
-    recorder = Recorder(results)
-    recorder.write(describe_run())
-    for model in arguments.models:
-        engines = open_engines(arguments.engines, model, arguments.threads, recorder)
-        rounds = Rounds(engines, model, arguments.threads, recorder)
-        try:
-            if model != DEFAULT_MODEL:
-                rounds.measure(SMALL, num_rounds)
-                continue
-            if "start" in arguments.parts:  # first: nothing else is in memory
-                rounds.start(effort.num_starts)
-            rounds.measure(effort.workloads(arguments.parts), num_rounds)
-        finally:
-            rounds.close()
-    recorder.close()
+    with closing(Recorder(results)) as recorder:
+        recorder.write(describe_run())
+        for model in arguments.models:
+            engines = open_engines(arguments.engines, model, arguments.threads, recorder)
+            with closing(Rounds(engines, model, arguments.threads, recorder)) as rounds:
+                if model == DEFAULT_MODEL and "start" in arguments.parts:  # first: nothing else is in memory
+                    rounds.start(effort.num_starts)
+                rounds.measure(effort.workloads(arguments.parts) if model == DEFAULT_MODEL else SMALL, num_rounds)
     for page in write_page(read_results(results), output):
         say(f"wrote {page}")
 

@@ -63,6 +63,7 @@ class Worker:
     def close(self) -> None:
         """End it."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         with suppress(BrokenPipeError):  # it ended by itself, with work unread
             self.process.stdin.close()
         try:
@@ -70,6 +71,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        finally:
+            self.process.stdout.close()
 
 
 class ResidentEngine:

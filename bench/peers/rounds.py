@@ -22,6 +22,7 @@ class Rounds:
 
     def __init__(self, engines: Sequence[Engine], model: str, num_threads: int, recorder: Recorder) -> None:
         self.engines = list(engines)
+        self._asked = tuple(engines)  # figures of one that is lost later stay
         self._model, self._num_threads, self._recorder = model, num_threads, recorder
 
     def measure(self, workloads: Sequence[Workload], num_rounds: int) -> None:
@@ -43,7 +44,7 @@ class Rounds:
                 "generated": workload.num_generated,
                 "requests": workload.num_requests,
             }
-            for engine in self.engines:
+            for engine in self._asked:
                 rates = values.get((engine.name, workload), [])
                 self._recorder.measured(workload.name, "tokens/s", rates, self._facts(engine) | sizes)
 
@@ -61,7 +62,7 @@ class Rounds:
                     peaks.setdefault(engine.name, []).append(started.peak_bytes / 1e6)
 
             self._take_turns(index, start)
-        for engine in self.engines:
+        for engine in self._asked:
             self._recorder.measured("start to first token", "s", seconds.get(engine.name, []), self._facts(engine))
             self._recorder.measured("peak memory", "MB", peaks.get(engine.name, []), self._facts(engine))
 

@@ -19,8 +19,8 @@ def run(model: PreTrainedModel, workload: Workload, seed: int) -> Phases:
 
     def step() -> list[str]:
         nonlocal token_ids, cache
-        output = model(token_ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        token_ids, cache = output.logits[:, -1:].argmax(-1), output.past_key_values
+        output = model(token_ids, cache=cache, use_cache=True, logits_to_keep=1)
+        token_ids, cache = output.logits[:, -1:].argmax(-1), output.cache
         return names
 
     return time_answers(step, names, workload.num_generated)
