@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from ctypes.util import find_library
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -59,8 +60,11 @@ def _vllm(place: Place) -> Engine:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": str(place.num_threads),
     }
-    if openmp := next(iter(sorted(python.parent.parent.glob("lib/libiomp5.so"))), None):
-        settings["LD_PRELOAD"] = str(openmp)  # as vLLM advises
+    if place.num_threads < place.cpu.num_usable_cores:
+        settings["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{place.num_threads - 1}"  # else it takes all
+    # As vLLM advises; the second is there if the system has it.
+    preloads = [*map(str, python.parent.parent.glob("lib/libiomp5.so")), find_library("tcmalloc_minimal")]
+    settings["LD_PRELOAD"] = ":".join(path for path in preloads if path)
     facts = {"version": VLLM[0], "weights": "bfloat16"}
     return ResidentEngine("vLLM", facts, command, settings, _log_path(place, "vLLM"))
 

@@ -83,11 +83,11 @@ def engine(tmp_path: Path) -> Iterator[ResidentEngine]:
 
 
 def test_rates_are_read_from_what_the_tools_print() -> None:
-    assert parse_bench((BENCH / "llama-bench.jsonl").read_text()) == pytest.approx(LLAMA_BENCH_RATE)
-    batched = (BENCH / "llama-batched-bench.txt").read_text()
-    assert parse_batched(batched, "prefill") == pytest.approx(BATCHED_PREFILL)
-    assert parse_batched(batched, "decode") == pytest.approx(BATCHED_DECODE)
-    assert parse_perplexity((BENCH / "llama-perplexity.txt").read_text()) == PERPLEXITY
+    assert parse_bench((BENCH / "llama-bench.jsonl").read_text()) == 4.37571
+    batched = (BENCH / "llama-batched-bench.jsonl").read_text()
+    assert parse_batched(batched, "prefill") == 11.915647
+    assert parse_batched(batched, "decode") == 0.885652
+    assert parse_perplexity((BENCH / "llama-perplexity.txt").read_text()) == 15.108
 
 
 def test_output_that_says_no_rate_or_two_is_refused() -> None:
