@@ -69,7 +69,8 @@ def render(results: Results, words: Mapping[str, str], plots: Sequence[str]) -> 
         words: of a language.
         plots: parts that have one.
     """
-    sections = [f"# {words['title']}", words["intro"].strip(), *_describe(results, words)]
+    link = f"[{words['other']}]({words['other_page']})"
+    sections = [f"# {words['title']}", link, words["intro"].strip(), *_describe(results, words)]
     sections += [f"## {_headline(results, words)}"] if results.lines else []
     for part, key, name, facts in PARTS:
         table = _rates(results, words, part, key, name, facts)
@@ -118,6 +119,7 @@ def _describe(results: Results, words: Mapping[str, str]) -> list[str]:
         [words["machine"], words["machine_value"].format(**run)],
         [words["command"], f"`{run['command']}`"],
         [words["commit"], f"`{commit}`"],
+        [words["rounds"], _rounds(results)],
     ]
     engines = []
     for engine in results.engines:
@@ -129,6 +131,12 @@ def _describe(results: Results, words: Mapping[str, str]) -> list[str]:
         missing = [f"{line['engine']} ({line['model']}): {_one_line(str(line['reason']))}" for line in results.missing]
         sections.append("\n".join([f"{words['missing']}:", "", *(f"- {text}" for text in missing)]))
     return sections
+
+
+def _rounds(results: Results) -> str:
+    """How often each thing was measured, where it was measured."""
+    counts = {str(line["name"]): str(line["runs"]) for line in results.lines}
+    return ", ".join(f"{name}: {count}" for name, count in counts.items())
 
 
 def _headline(results: Results, words: Mapping[str, str]) -> str:
