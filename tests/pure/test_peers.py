@@ -19,6 +19,7 @@ from bench.peers.tool import run_tool
 from bench.peers.workload import Workload, make_prompts, time_answers
 from cutaway.machine import Cpu
 
+# What the tools printed, and the lines of two short runs joined, all on a busy machine: their speeds mean nothing.
 BENCH = Path(__file__).parent / "peer_outputs"
 RATE = 20_000  # tokens a second, of the engine below
 
