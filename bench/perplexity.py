@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bench.peers.perplexity import perplexity
 from bench.report import report_figure
 from cutaway.config import load_settings
 from cutaway.executor.kv import KVStore
@@ -38,7 +39,7 @@ CONTEXT = 512
 BLOCK_SIZE = 16
 
 # What others give for a model file, a text file and a context: a line is printed for each.
-PEERS: Mapping[str, Callable[[Path, Path, int], float]] = {}
+PEERS: Mapping[str, Callable[[Path, Path, int], float]] = {"llama.cpp": perplexity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,6 @@ def measure(model_name: str, context: int, num_windows: int | None) -> None:
         raise SystemExit(f"{TEXT.name} has no window of {context:,} tokens")
     others = {
         "bfloat16": Variant(load_decoder(checkpoint, torch.bfloat16), torch.bfloat16),
-        # All instruction sets give the same bits.
         "native": Variant(
             load_native(checkpoint, native.instruction_sets()[0], read_cpu().num_usable_cores), torch.bfloat16
         ),
@@ -180,8 +180,8 @@ def measure(model_name: str, context: int, num_windows: int | None) -> None:
             **facts,
         )
     if num_windows is None:
-        for name, perplexity in PEERS.items():
-            value = perplexity(path, TEXT, context)
+        for name, measure_peer in PEERS.items():
+            value = measure_peer(path, TEXT, context)
             report_figure("perplexity", value, by=name, over_float32=round(value / exact.perplexity, 5), **facts)
 
 

@@ -40,7 +40,7 @@ void linear_tile(const Matrix& w, const Activations& x, int first, int panel, fl
     for (int row = 0; row < tile; ++row) totals[row] = _mm512_setzero_ps();
     for (int group = 0; group < num_groups; ++group, p += block_bytes(format)) {
         for (size_t line = 0; line < block_bytes(format); line += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + line), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + line), _MM_HINT_T1);
         const Block<format> block(p);
         for (int row = 0; row < tile; ++row) {
             const int at = group * kTileRows + row;
