@@ -16,8 +16,8 @@ import click
 from cutaway import __version__
 from cutaway.cli.facts import HeaderFacts, inspect_model, read_facts
 from cutaway.cli.output import show
-from cutaway.cli.torch_import import importing_torch
 from cutaway.config import DEFAULT_MODEL, Settings, load_settings
+from cutaway.engine.imports import importing_torch
 from cutaway.errors import CutawayError, ModelError
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.resolve import resolve

@@ -4,12 +4,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
-from cutaway.cli.torch_import import importing_torch
 from cutaway.engine.client import EngineClient
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine import Engine
+from cutaway.engine.imports import importing_numpy
+from cutaway.engine.interrupts import interrupts_held
 from cutaway.engine.options import EngineOptions
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.process import ProcessWorker
@@ -66,7 +66,7 @@ def _load_in_process(files: ModelFiles, options: EngineOptions) -> EngineCore:
 
 
 def _load(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> EngineCore:
-    with importing_torch():
+    with importing_numpy():
         from cutaway.engine.load import load_core
 
     return load_core(open_checkpoint(files.path), files.name, tokenizer, options)
