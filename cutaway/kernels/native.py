@@ -142,7 +142,8 @@ class Arena:
     """
 
     def __init__(self, num_bytes: int) -> None:
-        memory = mmap.mmap(-1, num_bytes)
+        # Private, because the system rarely has large pages for memory that processes could share.
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a system that was built without them
                 memory.madvise(mmap.MADV_HUGEPAGE)
