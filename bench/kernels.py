@@ -7,13 +7,14 @@ import torch
 from bench.report import report
 from bench.serving import DTYPE, Server, first_token, make_limits, make_request, throughput
 from cutaway.config import DEFAULT_MODEL, load_settings
+from cutaway.executor.model import Model
+from cutaway.executor.torch_model import TorchModel
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.kernels import native
 from cutaway.machine import read_cpu
-from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, load_native
+from cutaway.models.build import load_decoder
+from cutaway.models.native import load_native
 from cutaway.weights.checkpoint import open_checkpoint
 
 ROUNDS = 5
@@ -21,7 +22,7 @@ BATCH_SIZES = (1, 8, 32)
 PROMPT_LENGTHS = (512, 4096)
 
 
-def prefill(model: Decoder | NativeDecoder, num_prompt: int, name: str) -> float:
+def prefill(model: Model, num_prompt: int, name: str) -> float:
     """Prompt tokens a second."""
     server = Server(model, make_limits(model, num_prompt + 64, 1))
     return num_prompt / first_token(server, make_request(name, num_prompt - 8, 1))
@@ -35,8 +36,8 @@ def main() -> None:
     settings = load_settings()
     checkpoint = open_checkpoint(ensure(model_name, ModelStore(settings.cache_dir, settings.index_url)).path)
     num_threads = read_cpu().num_usable_cores
-    models: dict[str, Decoder | NativeDecoder] = {
-        "reference": load_decoder(checkpoint, DTYPE),
+    models: dict[str, Model] = {
+        "reference": TorchModel(load_decoder(checkpoint, DTYPE)),
         "native": load_native(checkpoint, native.instruction_sets()[0], num_threads),
     }
     decode: dict[tuple[str, int], list[float]] = {(name, size): [] for size in BATCH_SIZES for name in models}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,16 +21,16 @@ from bench.peers.perplexity import perplexity
 from bench.report import report_figure
 from cutaway.config import load_settings
 from cutaway.executor.kv import KVStore
+from cutaway.executor.model import Model
+from cutaway.executor.torch_model import TorchModel
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.kernels import native, reference
-from cutaway.kernels.reference import RowSpan
-from cutaway.layers.batch import GroupBatch, TokenBatch
+from cutaway.kernels.batch import RowSpan, TokenBatch
 from cutaway.machine import read_cpu
-from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, load_native
+from cutaway.models.build import load_decoder
+from cutaway.models.native import load_native
 from cutaway.text.load import load_text
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.weights.checkpoint import open_checkpoint
@@ -44,10 +45,10 @@ PEERS: Mapping[str, Callable[[Path, Path, int], float]] = {"llama.cpp": perplexi
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model in one way of computing, and the dtype of its keys and values."""
+    """A model in one way of computing, and how many bytes a number of its keys and values has."""
 
-    model: Decoder | NativeDecoder
-    dtype: torch.dtype
+    model: Model
+    number_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,13 @@ def log_probabilities(variant: Variant, window: Window) -> Tensor:
     """The distributions at the scored positions, float32 [scored, vocab]."""
     model, num_rows = variant.model, len(window.token_ids)
     windows = model.config.windows
-    store = KVStore(model.config, variant.dtype, BLOCK_SIZE, [-(-num_rows // BLOCK_SIZE)] * len(windows))
-    slots = torch.arange(num_rows)
-    group = GroupBatch(slots, (RowSpan(0, num_rows, 0, slots),))
-    batch = TokenBatch(window.token_ids, slots, (group,) * len(windows))
+    store = KVStore(model.config, variant.number_bytes, BLOCK_SIZE, [-(-num_rows // BLOCK_SIZE)] * len(windows))
+    slots = np.arange(num_rows)
+    batch = TokenBatch(window.token_ids.numpy(), slots, ((RowSpan(0, num_rows, 0, slots),),) * len(windows))
     # The reference kernels take a few rows at a time to fix the order of sums: far slower, and no closer.
     with patch.multiple(reference, linear=functional.linear, ATTENTION_TILE_ROWS=reference.ATTENTION_CHUNK_KEYS):
-        return model.logits(model(batch, store.layers)[window.first : -1]).log_softmax(-1)
+        logits = model.compute(batch, store.layers, range(window.first, num_rows - 1))
+    return torch.from_numpy(logits).log_softmax(-1)
 
 
 def score(ours: Tensor, exact: Tensor, targets: Tensor) -> Scores:
@@ -159,12 +160,10 @@ def measure(model_name: str, context: int, num_windows: int | None) -> None:
     if not windows:
         raise SystemExit(f"{TEXT.name} has no window of {context:,} tokens")
     others = {
-        "bfloat16": Variant(load_decoder(checkpoint, torch.bfloat16), torch.bfloat16),
-        "native": Variant(
-            load_native(checkpoint, native.instruction_sets()[0], read_cpu().num_usable_cores), torch.bfloat16
-        ),
+        "bfloat16": Variant(TorchModel(load_decoder(checkpoint, torch.bfloat16)), 2),
+        "native": Variant(load_native(checkpoint, native.instruction_sets()[0], read_cpu().num_usable_cores), 2),
     }
-    exact, scores = compare(Variant(load_decoder(checkpoint, torch.float32), torch.float32), others, windows)
+    exact, scores = compare(Variant(TorchModel(load_decoder(checkpoint, torch.float32)), 4), others, windows)
     facts = {"model": model_name, "text": TEXT.name, "context": context, "windows": len(windows)}
     for name, each in {"float32": exact, **scores}.items():
         ratio, error = each.ratio_to(exact)

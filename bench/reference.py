@@ -16,13 +16,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from bench.report import report
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.executor.kv import KVStore
-from cutaway.executor.torch_runner import TorchRunner
+from cutaway.executor.model_runner import ModelRunner
+from cutaway.executor.torch_model import TorchModel
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.kernels import reference as kernels
 from cutaway.machine import read_cpu
+from cutaway.models.build import load_decoder
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import GroupLimits, NewRequest, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import SamplingParams
@@ -49,7 +50,7 @@ class Phases:
 def run_ours(model: Decoder, num_prompt: int, batch_size: int) -> Phases:
     """Answer through scheduler, cache and greedy sampler."""
     num_blocks = batch_size * MAX_LENGTH // BLOCK_SIZE
-    runner = TorchRunner(model, KVStore(model.config, DTYPE, BLOCK_SIZE, [num_blocks]))
+    runner = ModelRunner(TorchModel(model), KVStore(model.config, DTYPE.itemsize, BLOCK_SIZE, [num_blocks]))
     limits = SchedulerLimits((GroupLimits(num_blocks),), BLOCK_SIZE, 512, 512, batch_size, batch_size, MAX_LENGTH)
     scheduler = Scheduler(limits)
     for index in range(batch_size):

@@ -11,13 +11,13 @@ import torch
 from bench.report import report
 from cutaway.config import DEFAULT_MODEL, load_settings
 from cutaway.executor.kv import KVStore, kv_groups
-from cutaway.executor.torch_runner import TorchRunner
+from cutaway.executor.model import Model
+from cutaway.executor.model_runner import ModelRunner
+from cutaway.executor.torch_model import TorchModel
 from cutaway.hub.resolve import ensure
 from cutaway.hub.store import ModelStore
 from cutaway.machine import read_cpu
-from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder
+from cutaway.models.build import load_decoder
 from cutaway.scheduler.plan import GroupLimits, NewRequest, SchedulerLimits, StepResult
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.types import Draw, SamplingParams, TokenChoice
@@ -37,21 +37,19 @@ def make_request(name: str, num_prompt: int, num_generated: int, first: int = 0)
     return NewRequest(f"{name}/{first}", (*prompt, *range(first, first + 8)), num_generated, (), GREEDY)
 
 
-def make_limits(
-    model: Decoder | NativeDecoder, num_tokens: int, max_running: int, max_step_tokens: int = 512
-) -> SchedulerLimits:
+def make_limits(model: Model, num_tokens: int, max_running: int, max_step_tokens: int = 512) -> SchedulerLimits:
     """Limits for a model without windows."""
-    groups = (GroupLimits(num_tokens // BLOCK_SIZE, None, kv_groups(model.config, DTYPE)[0].cost_per_key),)
+    groups = (GroupLimits(num_tokens // BLOCK_SIZE, None, kv_groups(model.config, DTYPE.itemsize)[0].cost_per_key),)
     return SchedulerLimits(groups, BLOCK_SIZE, max_step_tokens, 64, max_running, 1024, num_tokens)
 
 
 class Server:
     """A scheduler and a runner, stepped by hand."""
 
-    def __init__(self, model: Decoder | NativeDecoder, limits: SchedulerLimits) -> None:
+    def __init__(self, model: Model, limits: SchedulerLimits) -> None:
         self.scheduler = Scheduler(limits)
-        store = KVStore(model.config, DTYPE, limits.block_size, [group.num_blocks for group in limits.groups])
-        self.runner = TorchRunner(model, store)
+        store = KVStore(model.config, DTYPE.itemsize, limits.block_size, [group.num_blocks for group in limits.groups])
+        self.runner = ModelRunner(model, store)
 
     def step(self) -> dict[str, float]:
         """Do a step; when each request that got a token got it. Empty when nothing is left to do."""
@@ -69,7 +67,7 @@ class Server:
             self.step()
 
 
-def host_cost(model: Decoder | NativeDecoder, num_requests: int) -> list[float]:
+def host_cost(model: Model, num_requests: int) -> list[float]:
     """Milliseconds of plan and commit in steps that continue so many answers."""
     scheduler = Scheduler(make_limits(model, num_requests * 512, num_requests, num_requests * 160))
     for index in range(num_requests):
@@ -89,7 +87,7 @@ def host_cost(model: Decoder | NativeDecoder, num_requests: int) -> list[float]:
     return costs
 
 
-def host_work(model: Decoder | NativeDecoder, num_prompt: int) -> list[float]:
+def host_work(model: Model, num_prompt: int) -> list[float]:
     """Milliseconds of a step outside arithmetic (plan, commit, tensors) while an answer grows at that length."""
     server = Server(model, make_limits(model, num_prompt + 256, 1))
     server.scheduler.add(make_request(f"host {num_prompt}", num_prompt - 8, 32))
@@ -107,7 +105,7 @@ def host_work(model: Decoder | NativeDecoder, num_prompt: int) -> list[float]:
             costs.append(1e3 * (planned - begin + time.perf_counter() - computed) + result.times.prepare_ns / 1e6)
 
 
-def throughput(model: Decoder | NativeDecoder, num_requests: int) -> float:
+def throughput(model: Model, num_requests: int) -> float:
     """Generated tokens a second while so many requests grow from 128 to 192 tokens, prompts not counted."""
     server = Server(model, make_limits(model, num_requests * 256, num_requests))
     for index in range(num_requests):
@@ -140,7 +138,7 @@ class Stream:
     beside: list[float]
 
 
-def beside_a_long_prompt(model: Decoder | NativeDecoder) -> Stream:
+def beside_a_long_prompt(model: Model) -> Stream:
     """Let an answer run for 40 tokens, and then until the prompt is read."""
     server = Server(model, make_limits(model, 16_384, 4))
     stream, reader = make_request("stream", 32, 4000), make_request("reader", 8000, 1)
@@ -159,7 +157,7 @@ def main() -> None:
     torch.set_num_threads(read_cpu().num_usable_cores)
     settings = load_settings()
     path = ensure(DEFAULT_MODEL, ModelStore(settings.cache_dir, settings.index_url)).path
-    model = load_decoder(open_checkpoint(path), DTYPE)
+    model = TorchModel(load_decoder(open_checkpoint(path), DTYPE))
     report("plan and commit at 256 running requests", "ms", host_cost(model, 256))
     facts = {"model": DEFAULT_MODEL, "dtype": "bfloat16"}
     for num_prompt in (128, 8000):

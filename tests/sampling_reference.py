@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from cutaway.sampling.order import Logits
 from cutaway.sampling.penalties import TokenCounts
 from cutaway.sampling.sampler import choose
 from cutaway.types import SamplingParams, TokenChoice
@@ -73,16 +73,16 @@ def slow_stages(
     return stages
 
 
-def row(values: list[float] | np.ndarray) -> torch.Tensor:
-    return torch.tensor(np.asarray(values), dtype=torch.float32)
+def row(values: list[float] | np.ndarray) -> Logits:
+    return np.array(values, dtype=np.float32)
 
 
-def pick(logits: torch.Tensor, position: int = 0, **settings: float) -> TokenChoice:
+def pick(logits: Logits, position: int = 0, **settings: float) -> TokenChoice:
     """One choice with everything reported."""
     return choose(logits, SamplingParams(**settings), TokenCounts(), position, num_top=ALL, num_candidates=ALL)
 
 
-def normal_row(num_tokens: int, seed: int, scale: float = 2.0) -> torch.Tensor:
+def normal_row(num_tokens: int, seed: int, scale: float = 2.0) -> Logits:
     return row(np.random.default_rng(seed).normal(0, scale, num_tokens))
 
 

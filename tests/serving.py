@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import torch
 
 from cutaway.executor.kv import KVStore, kv_groups
-from cutaway.executor.torch_runner import TorchRunner
+from cutaway.executor.model_runner import ModelRunner
+from cutaway.executor.torch_model import TorchModel
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
 from cutaway.models.native import NativeDecoder
@@ -20,7 +21,7 @@ def limits_for(
     """Limits with a cache of so many tokens in each group."""
     groups = tuple(
         GroupLimits(-(-num_tokens // block_size), group.window, group.cost_per_key)
-        for group in kv_groups(config, torch.bfloat16)
+        for group in kv_groups(config, torch.bfloat16.itemsize)
     )
     limits = {
         "max_prompt_tokens": max_step_tokens,
@@ -31,9 +32,11 @@ def limits_for(
     return SchedulerLimits(groups, block_size, max_step_tokens, **limits)  # type: ignore[arg-type]
 
 
-def make_runner(model: Decoder | NativeDecoder, dtype: torch.dtype, limits: SchedulerLimits) -> TorchRunner:
+def make_runner(model: Decoder | NativeDecoder, dtype: torch.dtype, limits: SchedulerLimits) -> ModelRunner:
     """A runner with a cache for the limits."""
-    return TorchRunner(model, KVStore(model.config, dtype, limits.block_size, [g.num_blocks for g in limits.groups]))
+    num_blocks = [group.num_blocks for group in limits.groups]
+    store = KVStore(model.config, dtype.itemsize, limits.block_size, num_blocks)
+    return ModelRunner(TorchModel(model) if isinstance(model, Decoder) else model, store)
 
 
 def answer(

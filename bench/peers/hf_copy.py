@@ -10,6 +10,7 @@ from cutaway.errors import UnsupportedModel
 from cutaway.models.config import ModelConfig
 from cutaway.models.registry import read_config
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.decoded import DecodedWeights
 
 
 def write_hf_copy(path: Path, folder: Path) -> None:
@@ -24,9 +25,10 @@ def write_hf_copy(path: Path, folder: Path) -> None:
     try:
         config = describe(read_config(checkpoint, weights))
         tensors = {}
-        for name in weights:
-            tensors[name] = torch.empty(weights.shape(name), dtype=torch.bfloat16)
-            weights.read_into(name, tensors[name])  # query and key rows come in the order of Hugging Face
+        with DecodedWeights(weights) as decoded:
+            for name in weights:
+                tensors[name] = torch.empty(weights.shape(name), dtype=torch.bfloat16)
+                decoded.read_into(name, tensors[name])  # query and key rows come in the order of Hugging Face
     finally:
         weights.close()
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,26 +3,28 @@
 from math import prod
 
 from cutaway.benchmark.work import ModelWork
+from cutaway.engine.arithmetic import NUMBER_BYTES
+from cutaway.engine.load import choose_dtype
+from cutaway.engine.native import choose_native
+from cutaway.engine.options import EngineOptions
 from cutaway.models.registry import read_config
 from cutaway.weights.checkpoint import Checkpoint
 
 
-def describe_work(checkpoint: Checkpoint, num_matrix_bytes: int | None, num_value_bytes: int) -> ModelWork:
-    """Read headers and configuration.
-
-    Args:
-        checkpoint: the model.
-        num_matrix_bytes: bytes of a weight in memory; ``None`` if matrices stay as the files have them.
-        num_value_bytes: bytes of a number in the cache.
+def describe_work(checkpoint: Checkpoint, options: EngineOptions) -> ModelWork:
+    """Read headers and configuration, for an engine with these options.
 
     Raises:
         ModelError: the files are at fault.
+        InvalidValue: native kernels were asked for, and cannot run the model.
     """
     weights = checkpoint.weights()
     try:
         config = read_config(checkpoint, weights)
+        is_native = choose_native(config, weights, options) is None
     finally:
         weights.close()
+    number_bytes = NUMBER_BYTES["bfloat16" if is_native else choose_dtype(options.dtype)]
     tables = ("token_embd.weight", "model.embed_tokens.weight")
     matrices = [
         tensor
@@ -35,10 +37,10 @@ def describe_work(checkpoint: Checkpoint, num_matrix_bytes: int | None, num_valu
         num_row_weights=config.num_row_weights,
         num_head_weights=config.vocab_size * config.hidden_size,
         matrix_bytes=sum(
-            tensor.num_bytes if num_matrix_bytes is None else prod(tensor.shape) * num_matrix_bytes
+            tensor.num_bytes if is_native else prod(tensor.shape) * number_bytes  # native: as the files have them
             for tensor in matrices
         ),
         query_size=config.query_size,
         windows=tuple(layer.window for layer in config.layers),
-        kv_bytes=2 * config.kv_size * num_value_bytes,
+        kv_bytes=2 * config.kv_size * number_bytes,
     )

@@ -12,13 +12,13 @@ from cutaway.benchmark.offline import run_rounds, stop
 from cutaway.benchmark.rounds import OfflineFigures, Spread, summarize
 from cutaway.benchmark.work import Ceiling, ModelWork
 from cutaway.benchmark.workload import Workload
-from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
 from cutaway.cli.options import ModelOptions, model_options, number_option
 from cutaway.cli.output import show
 from cutaway.cli.progress import counted_lines
 from cutaway.cli.session import open_worker
-from cutaway.cli.torch_import import importing_torch
+from cutaway.engine.imports import importing_torch
+from cutaway.engine.interrupts import interrupts_held
 from cutaway.engine.options import EngineOptions
 from cutaway.glass.receipt import ModelFacts
 from cutaway.machine import read_cpu
@@ -81,11 +81,8 @@ def _bounds(checkpoint: Checkpoint, options: EngineOptions, workload: Workload) 
 
         from cutaway.benchmark.ceiling import measure_ceiling
         from cutaway.benchmark.model import describe_work
-        from cutaway.engine.load import choose_dtype
     cpu = read_cpu()
-    is_native = options.kernels == "native"
-    dtype = torch.bfloat16 if is_native else choose_dtype(options.dtype)
-    work = describe_work(checkpoint, None if is_native else dtype.itemsize, dtype.itemsize)
+    work = describe_work(checkpoint, options)
     step_bytes = work.decode_bytes([workload.input_len + workload.output_len] * workload.batch)
     product_dtype = torch.bfloat16 if cpu.has_bfloat16 else torch.float32
     return work, measure_ceiling(cpu.num_usable_cores, step_bytes, product_dtype)

@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from cutaway.cli.ask import print_notices, unfinished
-from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.options import GenerationOptions, generation_options
 from cutaway.cli.output import stream, tell
 from cutaway.cli.session import open_session
+from cutaway.engine.interrupts import interrupts_held
 from cutaway.errors import CutawayError, InvalidValue
 from cutaway.glass.cache_facts import describe_cache
 from cutaway.types import Finish, FinishReason, GenerationRequest, Message, Role

@@ -16,8 +16,8 @@ import click
 from cutaway import __version__
 from cutaway.cli.facts import HeaderFacts, inspect_model, read_facts
 from cutaway.cli.output import show
-from cutaway.cli.torch_import import importing_torch
 from cutaway.config import DEFAULT_MODEL, Settings, load_settings
+from cutaway.engine.imports import importing_torch
 from cutaway.errors import CutawayError, ModelError
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.hub.resolve import resolve
@@ -41,7 +41,7 @@ class Torch:
         num_threads: threads that Cutaway will let it use.
         dtype: of weights and cache, unless ``--dtype`` says otherwise.
         kernels: Cutaway's own choice of kernels.
-        instruction_sets: that ``--kernels native`` has here, best first; none where it was not built.
+        instruction_sets: that the native kernels have here, best first; none where they were not built.
     """
 
     version: str
@@ -187,6 +187,7 @@ def _cache(store: ModelStore) -> Cache:
 
 def _speed(model: str, facts: HeaderFacts | str, torch: Torch, memory: Memory) -> Speed:
     from cutaway.benchmark.ceiling import measure_read_bandwidth  # torch, which was imported carefully
+    from cutaway.kernels.native import PACKED_TYPES
 
     num_bytes = min(MEASURE_BYTES, memory.available_bytes // MEASURE_MEMORY_SHARE)
     bandwidth = measure_read_bandwidth(torch.num_threads, num_bytes, MEASURE_SECONDS)
@@ -194,6 +195,9 @@ def _speed(model: str, facts: HeaderFacts | str, torch: Torch, memory: Memory) -
     if isinstance(facts, str):
         return Speed(bandwidth, load_average, "", 0, 0.0, facts)
     num_token_bytes = facts.num_read_weights * (2 if torch.dtype == "bfloat16" else 4)
+    if torch.instruction_sets and set(re.findall(r"\w+", facts.quantization)) <= set(PACKED_TYPES):
+        # The native kernels keep weights as they are stored.
+        num_token_bytes = facts.num_read_bytes
     return Speed(
         read_gb_per_second=bandwidth,
         load_average=load_average,
@@ -249,7 +253,7 @@ def _lines(report: Report) -> list[str]:
         ("threads", f"{torch.num_threads} for arithmetic"),
         ("memory", f"{_gb(memory.total_bytes)}{limited}, {_gb(memory.available_bytes)} available"),
         ("torch", f"{torch.version}, {', '.join(torch.libraries)}, {torch.capability}"),
-        ("kernels", f"{torch.kernels}, {torch.dtype}; native ({native})"),
+        ("kernels", f"native ({native}); {torch.kernels}, {torch.dtype}"),
         ("bandwidth", f"{speed.read_gb_per_second:,.1f} GB/s read by all threads{busy}"),
         ("cache", f"{cache.path}: {_gb(cache.num_bytes)} of models, {_gb(cache.num_free_bytes)} free"),
         ("models", ", ".join(cache.models) or "none yet"),

@@ -28,6 +28,7 @@ class HeaderFacts:
         num_weights: weights of all tensors together.
         num_read_weights: weights that computing one token reads: all but the table of embeddings, of which it takes
             one row, unless the table is the output head too.
+        num_read_bytes: the same in bytes, as they are stored.
         context_length: positions that it was trained for; ``None`` if the files do not say.
     """
 
@@ -35,6 +36,7 @@ class HeaderFacts:
     quantization: str
     num_weights: int
     num_read_weights: int
+    num_read_bytes: int
     context_length: int | None
 
 
@@ -71,15 +73,16 @@ def inspect_model(path: Path) -> HeaderFacts:
 
     checkpoint = open_checkpoint(path)
     key = f"{checkpoint.architecture}.context_length" if checkpoint.format == "gguf" else "max_position_embeddings"
-    sizes = {tensor.name: prod(tensor.shape) for file in checkpoint.files for tensor in file.tensors}
-    num_weights = sum(sizes.values())
-    has_head = any(name in sizes for name in ("output.weight", "lm_head.weight"))
-    num_table = sum(sizes.get(name, 0) for name in ("token_embd.weight", "model.embed_tokens.weight"))
+    tensors = {tensor.name: tensor for file in checkpoint.files for tensor in file.tensors}
+    has_head = any(name in tensors for name in ("output.weight", "lm_head.weight"))
+    tables = ("token_embd.weight", "model.embed_tokens.weight")
+    read = [tensor for name, tensor in tensors.items() if not (has_head and name in tables)]
     return HeaderFacts(
         architecture=checkpoint.architecture,
         quantization=checkpoint.quantization,
-        num_weights=num_weights,
-        num_read_weights=num_weights - num_table if has_head else num_weights,
+        num_weights=sum(prod(tensor.shape) for tensor in tensors.values()),
+        num_read_weights=sum(prod(tensor.shape) for tensor in read),
+        num_read_bytes=sum(tensor.num_bytes for tensor in read),
         context_length=checkpoint.metadata.integer(key, minimum=1) if key in checkpoint.metadata else None,
     )
 
@@ -98,9 +101,12 @@ def _facts_from(value: object) -> HeaderFacts | None:
             "quantization": str(quantization),
             "num_weights": int(num_weights),
             "num_read_weights": int(num_read_weights),
+            "num_read_bytes": int(num_read_bytes),
             "context_length": int() | None as context_length,
         }:
-            return HeaderFacts(architecture, quantization, num_weights, num_read_weights, context_length)
+            return HeaderFacts(
+                architecture, quantization, num_weights, num_read_weights, num_read_bytes, context_length
+            )
         case _:
             return None
 

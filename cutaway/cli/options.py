@@ -165,13 +165,13 @@ def _engine_options() -> list[Decorator]:
             "dtype",
             DTYPES,
             "auto",
-            "Numbers to compute with; auto is bfloat16 where the processor has it, else float32.",
+            "Numbers of the reference kernels, which naming one chooses; auto is bfloat16 where the processor has it.",
         ),
         _choice(
             "kernels",
             KERNELS,
-            "reference",
-            "reference is readable torch; native is compiled, many times faster, for GGUF models.",
+            "auto",
+            "native: compiled, for GGUF models; reference: readable torch, for all; auto: native where it can be.",
         ),
         _choice(
             "worker",

@@ -4,12 +4,13 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from cutaway.cli.interrupts import interrupts_held
 from cutaway.cli.model import find_model
-from cutaway.cli.torch_import import importing_torch
+from cutaway.cli.output import tell
 from cutaway.engine.client import EngineClient
 from cutaway.engine.core import EngineCore
 from cutaway.engine.engine import Engine
+from cutaway.engine.imports import importing_numpy
+from cutaway.engine.interrupts import interrupts_held
 from cutaway.engine.options import EngineOptions
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.process import ProcessWorker
@@ -49,6 +50,8 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     tokenizer, template = load_text(open_checkpoint(files.path))
     # After everything that can fail without a model: that takes longest.
     worker = open_worker(files, options, tokenizer)
+    if options.kernels == "auto" and options.dtype == "auto" and worker.model.why_reference is not None:
+        tell(f"note: {worker.model.why_reference}; those of torch, many times slower, do it instead")
     preparer = Preparer(tokenizer, template, worker.model.context_length, time.perf_counter_ns)
     return Session(Engine(worker, preparer), time.perf_counter_ns() - begin_ns)
 
@@ -67,7 +70,7 @@ def _load_in_process(files: ModelFiles, options: EngineOptions) -> EngineCore:
 
 
 def _load(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> EngineCore:
-    with importing_torch():
+    with importing_numpy():
         from cutaway.engine.load import load_core
 
     return load_core(open_checkpoint(files.path), files.name, tokenizer, options)

@@ -1,29 +1,25 @@
 """From a checkpoint to a running engine core: weights, cache, scheduler, runner."""
 
 import errno
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-
-import torch
 
 from cutaway import __version__
+from cutaway.engine.arithmetic import NUMBER_BYTES, Arithmetic
 from cutaway.engine.core import EngineCore
+from cutaway.engine.imports import importing_torch
 from cutaway.engine.memory import CachePlan, plan_cache
+from cutaway.engine.native import choose_native, native_arithmetic
 from cutaway.engine.options import EngineOptions
-from cutaway.errors import CorruptFile, InvalidValue, OutOfMemory
+from cutaway.errors import CorruptFile, OutOfMemory
 from cutaway.executor.kv import KVStore, kv_groups
-from cutaway.executor.torch_runner import TorchRunner
+from cutaway.executor.model_runner import ModelRunner
 from cutaway.glass.receipt import ModelFacts
 from cutaway.glass.recorder import Recorder
-from cutaway.kernels import REFERENCE_KERNELS, native
 from cutaway.machine import available_memory_bytes, read_cpu
 from cutaway.models.config import ModelConfig
-from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder, why_not_native
-from cutaway.models.registry import find_architecture, read_config
+from cutaway.models.registry import read_config
 from cutaway.scheduler.plan import SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.tokenizer import Tokenizer
@@ -61,10 +57,10 @@ def _naming_memory(checkpoint: Checkpoint, options: EngineOptions) -> Iterator[N
             raise
         raise OutOfMemory(
             f"loading {checkpoint.path.name}",
-            checkpoint.num_weights * choose_dtype(options.dtype).itemsize,
+            _weight_bytes(checkpoint, options),
             available_memory_bytes(),
-            hint="that is what its weights take, without torch and the cache; a limit of the process may leave less "
-            "than what is available; choose a smaller model, --dtype bfloat16 or a smaller --context",
+            hint="that is what its weights take, without libraries and the cache; a limit of the process may leave "
+            "less than what is available; choose a smaller model, --dtype bfloat16 or a smaller --context",
         ) from None
 
 
@@ -80,22 +76,23 @@ def _load(
                 f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, "
                 f"the model only {config.vocab_size:,}"
             )
-        arithmetic = _choose_arithmetic(checkpoint, config, weights, options)
-        dtype = arithmetic.dtype
-        groups = kv_groups(config, dtype)
+        arithmetic = _choose_arithmetic(config, weights, options)
+        number_bytes = NUMBER_BYTES[arithmetic.dtype]
+        groups = kv_groups(config, number_bytes)
         cache = plan_cache(groups, config.context_length, arithmetic.weight_bytes, available_memory_bytes(), options)
         embedding_storage = weights.storage("model.embed_tokens.weight")
-        model = arithmetic.build(config, weights, num_threads)
+        model = arithmetic.build(weights, num_threads)
     finally:
         weights.close()
-    limits = _limits(cache, options, f"{checkpoint.fingerprint} {dtype} {options.kernels}")
-    store = KVStore(config, dtype, options.block_size, [group.num_blocks for group in cache.groups])
+    limits = _limits(cache, options, f"{checkpoint.fingerprint} {arithmetic.dtype} {arithmetic.kernels}")
+    store = KVStore(config, number_bytes, options.block_size, [group.num_blocks for group in cache.groups])
     facts = ModelFacts(
         name=name,
         architecture=checkpoint.architecture,
         quantization=checkpoint.quantization,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=arithmetic.dtype,
         kernels=arithmetic.kernels,
+        why_reference=arithmetic.why_reference,
         num_threads=num_threads,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -113,60 +110,31 @@ def _load(
         fingerprint=checkpoint.fingerprint,
         version=__version__,
     )
-    runner = TorchRunner(model, store, clock)
+    runner = ModelRunner(model, store, clock)
     return EngineCore(Scheduler(limits), runner, tokenizer, Recorder(facts, tokenizer), clock)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arithmetic:
-    """With what a model is computed.
-
-    Attributes:
-        kernels: their name.
-        dtype: of the cache.
-        weight_bytes: what the weights take.
-        build: reads the weights; takes the number of threads.
-    """
-
-    kernels: str
-    dtype: torch.dtype
-    weight_bytes: int
-    build: Callable[[ModelConfig, WeightSource, int], Decoder | NativeDecoder]
+def _choose_arithmetic(config: ModelConfig, weights: WeightSource, options: EngineOptions) -> Arithmetic:
+    reason = choose_native(config, weights, options)
+    if reason is None:
+        return native_arithmetic(config, weights)
+    with importing_torch():
+        from cutaway.engine.reference import reference_arithmetic
+    return reference_arithmetic(config, weights, choose_dtype(options.dtype), reason)
 
 
-def _choose_arithmetic(
-    checkpoint: Checkpoint, config: ModelConfig, weights: WeightSource, options: EngineOptions
-) -> _Arithmetic:
-    if options.kernels == "reference":
-        dtype = choose_dtype(options.dtype)
-
-        def build_reference(config: ModelConfig, weights: WeightSource, num_threads: int) -> Decoder:
-            torch.set_num_threads(num_threads)
-            return find_architecture(checkpoint).build(config, weights, dtype)
-
-        return _Arithmetic(REFERENCE_KERNELS, dtype, checkpoint.num_weights * dtype.itemsize, build_reference)
-    reason = why_not_native(config, weights)
-    if reason is not None:
-        raise InvalidValue("kernels", f"native kernels cannot run this model: {reason}", hint="--kernels reference")
-    instruction_set = native.instruction_sets()[0]
-
-    def build_native(config: ModelConfig, weights: WeightSource, num_threads: int) -> NativeDecoder:
-        torch.set_num_threads(1)  # torch's own threads spin for a while after each use, and take the cores away
-        return NativeDecoder(config, weights, instruction_set, num_threads)
-
-    shapes = {name: weights.shape(name) for name in weights}
-    weight_bytes = sum(
-        native.packed_bytes(weights.storage(name), shape[0], shape[1]) if len(shape) == 2 else 4 * math.prod(shape)
-        for name, shape in shapes.items()
-    )
-    return _Arithmetic(f"native ({instruction_set})", torch.bfloat16, weight_bytes, build_native)
-
-
-def choose_dtype(name: str) -> torch.dtype:
-    """The torch dtype of an option value; ``auto`` is bfloat16 where the processor multiplies it, else float32."""
+def choose_dtype(name: str) -> str:
+    """The dtype of an option value; ``auto`` is bfloat16 where the processor multiplies it, else float32."""
     if name == "auto":
-        name = "bfloat16" if read_cpu().has_bfloat16 else "float32"
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+        return "bfloat16" if read_cpu().has_bfloat16 else "float32"
+    return name
+
+
+def _weight_bytes(checkpoint: Checkpoint, options: EngineOptions) -> int:
+    """What the weights take, about; native kernels keep those of a GGUF file as they are."""
+    if options.kernels != "reference" and options.dtype == "auto" and checkpoint.format == "gguf":
+        return checkpoint.num_bytes
+    return checkpoint.num_weights * NUMBER_BYTES[choose_dtype(options.dtype)]
 
 
 def _limits(cache: CachePlan, options: EngineOptions, fingerprint: str) -> SchedulerLimits:

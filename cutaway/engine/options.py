@@ -7,7 +7,7 @@ from cutaway.limits import check_number
 
 DTYPES = ("auto", "bfloat16", "float32")
 WORKERS = ("thread", "process")
-KERNELS = ("reference", "native")
+KERNELS = ("auto", "native", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class EngineOptions:
     Attributes:
         context: positions of the longest request; ``None`` takes what the model was trained for, or less if memory
             is short.
-        dtype: of weights and cache: ``float32``, ``bfloat16``, or ``auto``, which is bfloat16 where the processor
-            computes with it.
+        dtype: of weights and cache with the reference kernels: ``float32``, ``bfloat16``, or ``auto``, which is
+            bfloat16 where the processor computes with it. To name one is to choose these kernels.
         num_threads: threads for arithmetic; ``None`` takes ``Cpu.num_usable_cores`` of them.
         block_size: positions in a cache block.
         kv_memory: bytes of the cache; ``None`` takes half of what the weights leave.
@@ -28,8 +28,8 @@ class EngineOptions:
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
         patience_s: seconds that a waiting request lets higher priorities go before it.
-        kernels: ``reference``: readable torch on decoded weights; ``native``: compiled, on weights as they are in a
-            GGUF file, with a cache of bfloat16.
+        kernels: ``native``: compiled, on weights as they are in a GGUF file, with a cache of bfloat16;
+            ``reference``: readable torch on decoded weights; ``auto``: native where they can run the model.
         worker: where the engine runs: a thread of this process, or a process of its own, which is started again when
             it dies.
 
@@ -48,7 +48,7 @@ class EngineOptions:
     max_running: int = 64
     max_waiting: int = 1024
     patience_s: float = 10.0
-    kernels: str = "reference"
+    kernels: str = "auto"
     worker: str = "thread"
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Runs step plans: plans become flat tensors, tensors become chosen tokens."""
+"""Runs step plans: plans become flat batches, batches become chosen tokens."""

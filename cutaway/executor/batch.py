@@ -1,12 +1,11 @@
-"""From a plan to the flat tensors of a forward pass."""
+"""From a plan to the flat batch of a forward pass."""
 
 from collections.abc import Mapping
 
-import torch
+import numpy as np
 
 from cutaway.executor.sequence import Sequence
-from cutaway.kernels.reference import RowSpan
-from cutaway.layers.batch import GroupBatch, TokenBatch
+from cutaway.kernels.batch import RowSpan, TokenBatch
 from cutaway.scheduler.plan import StepPlan
 
 
@@ -23,12 +22,9 @@ def build_batch(plan: StepPlan, sequences: Mapping[str, Sequence], num_groups: i
         token_ids += sequence.token_ids[rows.start : end]
         positions += range(rows.start, end)
     return TokenBatch(
-        token_ids=torch.tensor(token_ids, dtype=torch.int64),
-        positions=torch.tensor(positions, dtype=torch.int64),
-        groups=tuple(
-            GroupBatch(torch.cat([span.slots[span.start :] for span in group_spans]), tuple(group_spans))
-            for group_spans in spans
-        ),
+        token_ids=np.array(token_ids, dtype=np.int64),
+        positions=np.array(positions, dtype=np.int64),
+        groups=tuple(map(tuple, spans)),
     )
 
 

@@ -9,10 +9,11 @@ not RAM; until then it reads as zeros.
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
 
-from cutaway.layers.batch import LayerCache
+from cutaway.kernels.batch import LayerStore
 from cutaway.models.config import ModelConfig
 from cutaway.scheduler.plan import BlockCopy
 
@@ -34,9 +35,9 @@ class KVGroup:
     cost_per_key: float
 
 
-def kv_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVGroup, ...]:
-    """The groups of a model whose keys and values are of ``dtype``, in the order of ``config.windows``."""
-    bytes_per_layer = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
+def kv_groups(config: ModelConfig, number_bytes: int) -> tuple[KVGroup, ...]:
+    """The groups of a model whose keys and values are numbers of so many bytes, in the order of ``config.windows``."""
+    bytes_per_layer = 2 * config.num_kv_heads * config.head_dim * number_bytes
     groups = []
     for window in config.windows:
         layers = tuple(index for index, layer in enumerate(config.layers) if layer.window == window)
@@ -50,25 +51,25 @@ class KVStore:
 
     Args:
         config: of the model.
-        dtype: of keys and values.
+        number_bytes: of a number in keys and values: 2 for bfloat16, 4 for float32.
         block_size: positions in a block.
         num_blocks: of each group, in the order of ``config.windows``.
     """
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, block_size: int, num_blocks: Sequence[int]) -> None:
+    def __init__(self, config: ModelConfig, number_bytes: int, block_size: int, num_blocks: Sequence[int]) -> None:
         self.block_size = block_size
         self.windows = config.windows
         self.empty_slots = tuple(count * block_size for count in num_blocks)
-        self._groups: list[torch.Tensor] = []  # each [layers, 2, slots, kv_heads, head_dim]
-        by_layer: dict[int, LayerCache] = {}
-        for group, empty_slot in zip(kv_groups(config, dtype), self.empty_slots, strict=True):
-            # An anonymous mapping: torch.zeros would write, and so occupy, all of it at once.
+        self._groups: list[np.ndarray[Any, Any]] = []  # each [layers, 2, slots, kv_heads, head_dim]
+        by_layer: dict[int, LayerStore] = {}
+        for group, empty_slot in zip(kv_groups(config, number_bytes), self.empty_slots, strict=True):
+            # An anonymous mapping, which occupies nothing until it is written.
             memory = mmap.mmap(-1, (empty_slot + 1) * group.bytes_per_token)
             size = (len(group.layers), 2, empty_slot + 1, config.num_kv_heads, config.head_dim)
-            whole = torch.frombuffer(memory, dtype=dtype).view(size)
+            whole = np.frombuffer(memory, dtype=f"u{number_bytes}").reshape(size)
             self._groups.append(whole)
             by_layer |= {
-                layer: LayerCache(key=part[0], value=part[1]) for layer, part in zip(group.layers, whole, strict=True)
+                layer: LayerStore(key=part[0], value=part[1]) for layer, part in zip(group.layers, whole, strict=True)
             }
         self.layers = tuple(by_layer[layer] for layer in range(len(config.layers)))
 

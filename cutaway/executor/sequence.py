@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence as Ordered
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cutaway.executor.kv import KVStore
+from cutaway.kernels.batch import Ints
 from cutaway.sampling.penalties import TokenCounts
 from cutaway.scheduler.plan import NewRequest, TableChange
 
@@ -24,20 +24,20 @@ class SlotTable:
     def __init__(self, block_size: int, window: int | None, empty_slot: int) -> None:
         self.window = window
         self.empty_slot = empty_slot
-        self._slots = torch.full((MIN_SLOTS,), empty_slot, dtype=torch.int64)
-        self._offsets = torch.arange(block_size)
+        self._slots = np.full(MIN_SLOTS, empty_slot, dtype=np.int64)
+        self._offsets = np.arange(block_size)
         self._num_dropped = 0  # positions from the beginning that read as the empty slot
 
     def change(self, first: int, blocks: Ordered[int]) -> None:
         """Let the positions from block ``first`` on lie in ``blocks``."""
-        size = self._offsets.shape[0]
+        size = len(self._offsets)
         end = (first + len(blocks)) * size
-        while end > self._slots.shape[0]:
-            self._slots = torch.cat((self._slots, torch.full_like(self._slots, self.empty_slot)))
-        starts = torch.tensor(blocks, dtype=torch.int64).unsqueeze(1) * size
-        self._slots[first * size : end] = (starts + self._offsets).flatten()
+        while end > len(self._slots):
+            self._slots = np.concatenate((self._slots, np.full_like(self._slots, self.empty_slot)))
+        starts = np.array(blocks, dtype=np.int64)[:, np.newaxis] * size
+        self._slots[first * size : end] = (starts + self._offsets).ravel()
 
-    def upto(self, start: int, end: int) -> Tensor:
+    def upto(self, start: int, end: int) -> Ints:
         """The slots of the positions before ``end``, of which those from ``start`` on are computed, [end] int64."""
         if self.window is not None and start - self.window + 1 > self._num_dropped:
             # Others may have these slots by now, and write there what is not finite.

@@ -36,6 +36,7 @@ class ModelFacts:
     cache_requests: int
     fingerprint: str
     version: str
+    why_reference: str | None = None  # instead of the native kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,19 @@ depends on that row alone**, and every instruction set gives the same bits. Layo
 """
 
 import ctypes
+import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
 
 LIBRARY = Path(__file__).parent / "_native.so"
 
@@ -23,6 +29,7 @@ GROUP = 32
 HEAD_DIMS = (32, 64, 80, 96, 128, 256)
 MAX_SHARING = 64  # query heads of one key-value head
 MAX_PARTS = 3
+LINE = 64  # bytes of a cache line
 
 
 class Matrix(ctypes.Structure):
@@ -118,36 +125,67 @@ def instruction_sets() -> tuple[str, ...]:
 
 def packed_bytes(type_name: str, rows: int, cols: int) -> int:
     """Bytes of a matrix of a stored type when it is packed."""
-    loaded = library()
-    assert loaded is not None, "there is a library"
-    num_bytes: int = loaded.cutaway_packed_bytes(PACKED_TYPES[type_name], rows, cols)
+    num_bytes: int = _loaded().cutaway_packed_bytes(PACKED_TYPES[type_name], rows, cols)
     return num_bytes
 
 
-class PackedMatrix:
-    """A matrix of a GGUF file, regrouped.
+def aligned(num_bytes: int) -> int:
+    """What ``Arena.take`` needs for so many bytes."""
+    return -(-num_bytes // LINE) * LINE
+
+
+class Arena:
+    """Memory for the weights of a model, in one piece of zeros, so that the system can map it in large pages.
 
     Args:
-        stored: uint8 [rows, bytes of a row], as in the file.
+        num_bytes: all that will be taken; what never is costs addresses only.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        # Private, because the system rarely has large pages for memory that processes could share.
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a system that was built without them
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        self._bytes: Bytes = np.frombuffer(memory, dtype=np.uint8)
+        self._num_taken = 0
+
+    def take(self, num_bytes: int) -> Bytes:
+        """The next bytes, from the next cache line on, uint8 [num_bytes]."""
+        first, self._num_taken = self._num_taken, self._num_taken + aligned(num_bytes)
+        assert self._num_taken <= len(self._bytes), "the arena was made for everything that is taken"
+        return self._bytes[first : first + num_bytes]
+
+
+class PackedMatrix:
+    """A matrix of a GGUF file, regrouped; zeros until it is packed.
+
+    Args:
+        arena: where it lies.
         type_name: ggml's name of the type, one of ``PACKED_TYPES``.
+        rows: its height.
         cols: numbers in a row, a multiple of 32.
     """
 
-    def __init__(self, stored: Tensor, type_name: str, cols: int) -> None:
-        loaded, number = library(), PACKED_TYPES[type_name]
-        assert loaded is not None, "there is a library"
-        self._data = torch.zeros(packed_bytes(type_name, len(stored), cols), dtype=torch.uint8)
-        stored = stored.contiguous()
-        loaded.cutaway_pack(number, stored.data_ptr(), len(stored), cols, 0, self._data.data_ptr())
-        packed_format = loaded.cutaway_packed_format(number)
-        self.matrix = Matrix(packed_format, len(stored), cols, 0, self._data.data_ptr())
+    def __init__(self, arena: Arena, type_name: str, rows: int, cols: int) -> None:
+        self._number = PACKED_TYPES[type_name]
+        self._data = arena.take(packed_bytes(type_name, rows, cols))
+        self.matrix = Matrix(_loaded().cutaway_packed_format(self._number), rows, cols, 0, address(self._data))
 
-    def row(self, index: int) -> Tensor:
+    def pack(self, stored: Bytes, first: int) -> None:
+        """Take in the rows from ``first`` on, as in the file; threads may do so side by side, each with other rows.
+
+        Args:
+            stored: uint8 [rows, bytes of a row].
+            first: index of the first of them.
+        """
+        stored = np.ascontiguousarray(stored)
+        _loaded().cutaway_pack(self._number, address(stored), len(stored), self.matrix.cols, first, self.matrix.data)
+
+    def row(self, index: int) -> Floats:
         """The numbers of a row, float32 [cols]."""
-        loaded = library()
-        assert loaded is not None, "there is a library"
-        numbers = torch.empty(self.matrix.cols)
-        loaded.cutaway_unpack_row(ctypes.byref(self.matrix), index, numbers.data_ptr())
+        numbers = np.empty(self.matrix.cols, dtype=np.float32)
+        _loaded().cutaway_unpack_row(ctypes.byref(self.matrix), index, address(numbers))
         return numbers
 
 
@@ -155,3 +193,14 @@ def product(matrices: Sequence[PackedMatrix]) -> Product:
     """Matrices of the same inputs, whose outputs follow each other."""
     parts = (Matrix * MAX_PARTS)(*(packed.matrix for packed in matrices))
     return Product(len(matrices), 0, parts)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where the numbers of an array begin."""
+    return array.ctypes.data
+
+
+def _loaded() -> ctypes.CDLL:
+    loaded = library()
+    assert loaded is not None, "there is a library"
+    return loaded

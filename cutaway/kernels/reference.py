@@ -12,9 +12,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from torch import Tensor
+
+from cutaway.kernels.batch import RowSpan
 
 # Elementwise work below this size is not dealt out to threads (the smallest such limit in torch is that of GELU).
 UNCUT_ELEMENTS = 16_384
@@ -23,24 +26,6 @@ UNCUT_ELEMENTS = 16_384
 # so a position has its place in a tile and the keys that it is shown for good, whatever a step computes beside it.
 ATTENTION_TILE_ROWS = 8
 ATTENTION_CHUNK_KEYS = 128
-
-
-@dataclass(frozen=True, slots=True)
-class RowSpan:
-    """The rows of one request in a flat batch.
-
-    Attributes:
-        first_row: index of its first row.
-        num_rows: number of its rows, which are consecutive positions.
-        start: position of the first row.
-        slots: [start + num_rows] int64, where each position of the request lies in the cache; those that no row sees
-            may lie anywhere where there are finite numbers.
-    """
-
-    first_row: int
-    num_rows: int
-    start: int
-    slots: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +200,7 @@ def plan_attention(
         oldest, _ = _shown_keys(position - position % ATTENTION_TILE_ROWS, window)
         shown = span.slots[oldest:]
         # Hidden keys are multiplied with zero, so they must be finite: the request's own first one is.
-        slots = torch.cat((shown, shown[:1].expand(-shown.shape[0] % ATTENTION_CHUNK_KEYS)))
+        slots = torch.from_numpy(np.concatenate((shown, shown[:1].repeat(-len(shown) % ATTENTION_CHUNK_KEYS))))
         while position < end:
             place = position % ATTENTION_TILE_ROWS
             num_rows = min(ATTENTION_TILE_ROWS - place, end - position)

@@ -1,38 +1,10 @@
-"""The flat batch that a forward pass computes: rows of several requests one after another, no padding."""
+"""What the layers of a model are given in a step."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from cutaway.kernels.reference import AttentionSpan, RowSpan
-
-
-@dataclass(frozen=True, slots=True)
-class GroupBatch:
-    """Where the rows of a step lie, for the layers that see equally far back.
-
-    Attributes:
-        slots: [rows] int64, where each row's key and value go.
-        spans: which rows belong to whom; together they cover all rows.
-    """
-
-    slots: Tensor
-    spans: tuple[RowSpan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenBatch:
-    """All rows of a step.
-
-    Attributes:
-        token_ids: [rows] int64.
-        positions: [rows] int64, the position of each row in its request.
-        groups: one for each entry of ``ModelConfig.windows``.
-    """
-
-    token_ids: Tensor
-    positions: Tensor
-    groups: tuple[GroupBatch, ...]
+from cutaway.kernels.reference import AttentionSpan
 
 
 @dataclass(frozen=True, slots=True)

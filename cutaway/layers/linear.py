@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.kernels import reference as kernels
-from cutaway.weights.source import WeightSource
+from cutaway.weights.decoded import DecodedWeights
 
 
 class Linear(nn.Module):
@@ -50,7 +50,7 @@ class RMSNorm(nn.Module):
 
 
 def load_matrix(
-    weights: WeightSource, names: Sequence[str], heights: Sequence[int], width: int, dtype: torch.dtype
+    weights: DecodedWeights, names: Sequence[str], heights: Sequence[int], width: int, dtype: torch.dtype
 ) -> Tensor:
     """Read matrices of one width into one, the rows of the first on top; [sum of heights, width].
 
@@ -64,7 +64,7 @@ def load_matrix(
     return matrix
 
 
-def load_vector(weights: WeightSource, names: Sequence[str], lengths: Sequence[int], dtype: torch.dtype) -> Tensor:
+def load_vector(weights: DecodedWeights, names: Sequence[str], lengths: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Read vectors into one, end to end; raises as ``load_matrix``."""
     vector = torch.empty(sum(lengths), dtype=dtype)
     for name, part in zip(names, torch.split(vector, list(lengths)), strict=True):
@@ -72,6 +72,6 @@ def load_vector(weights: WeightSource, names: Sequence[str], lengths: Sequence[i
     return vector
 
 
-def load_norm(weights: WeightSource, name: str, width: int, eps: float) -> RMSNorm:
+def load_norm(weights: DecodedWeights, name: str, width: int, eps: float) -> RMSNorm:
     """Read a norm's factor; raises as ``load_matrix``."""
     return RMSNorm(load_vector(weights, [name], [width], torch.float32), eps)

@@ -1,30 +1,59 @@
 """Building a decoder from its config and a checkpoint, as far as architectures agree."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import UnsupportedModel
 from cutaway.kernels import reference as kernels
 from cutaway.layers.attention import SelfAttention
-from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm, load_vector
+from cutaway.layers.linear import Embedding, Linear, RMSNorm, load_matrix, load_norm
 from cutaway.layers.mlp import GatedMLP
-from cutaway.layers.rotary import Rotary, inverse_frequencies
+from cutaway.layers.rotary import Rotary
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
+from cutaway.models.reading import refuse_unread, rope_frequencies
+from cutaway.models.registry import ARCHITECTURES, read_config
+from cutaway.weights.checkpoint import Checkpoint
+from cutaway.weights.decoded import DecodedWeights
 from cutaway.weights.source import WeightSource
-
-# Old checkpoints store the rotary frequencies, which follow from the config.
-_RECOMPUTED = ".rotary_emb.inv_freq"
-_MAX_NAMED = 3
 
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"silu": kernels.silu_mul, "gelu": kernels.gelu_mul}
 
 
+class Architecture(Protocol):
+    """What a module of this package that builds an architecture defines."""
+
+    def build(self, config: ModelConfig, weights: DecodedWeights, dtype: torch.dtype) -> Decoder:
+        """Read the weights; raises as ``build_decoder``."""
+        ...
+
+
+def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype) -> Decoder:
+    """Read the config and the weights of a checkpoint; matrices are of ``dtype``.
+
+    Raises:
+        ModelError: the files are at fault, or ask for what is not supported.
+    """
+    weights = checkpoint.weights()
+    try:
+        return read_decoder(read_config(checkpoint, weights), weights, dtype)
+    finally:
+        weights.close()
+
+
+def read_decoder(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Decoder:
+    """Read the weights of a decoder, as its architecture builds it; raises as ``build_decoder``."""
+    architecture = cast("Architecture", importlib.import_module(f"cutaway.models.{ARCHITECTURES[config.architecture]}"))
+    with DecodedWeights(weights) as decoded:
+        return architecture.build(config, decoded, dtype)
+
+
 def build_decoder(
     config: ModelConfig,
-    weights: WeightSource,
+    weights: DecodedWeights,
     dtype: torch.dtype,
     layers: Sequence[nn.Module],
 ) -> Decoder:
@@ -45,12 +74,12 @@ def build_decoder(
     if not config.tied:
         head = load_matrix(weights, ["lm_head.weight"], [config.vocab_size], config.hidden_size, dtype)
     norm = load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps)
-    divisors = load_rope_divisors(config, weights)
-    refuse_unread(config, weights)
+    frequencies = rope_frequencies(config, weights.stored)
+    refuse_unread(config, weights.stored)
     return Decoder(
         config,
         Embedding(table, config.embedding_scale),
-        [Rotary(inverse_frequencies(rope, config.head_dim, divisors)) for rope in config.ropes],
+        [Rotary(torch.from_numpy(each)) for each in frequencies],
         layers,
         norm,
         Linear(head),
@@ -59,7 +88,7 @@ def build_decoder(
 
 def load_attention(
     config: ModelConfig,
-    weights: WeightSource,
+    weights: DecodedWeights,
     dtype: torch.dtype,
     layer: int,
     *,
@@ -87,7 +116,7 @@ def load_attention(
 
 def load_mlp(
     config: ModelConfig,
-    weights: WeightSource,
+    weights: DecodedWeights,
     dtype: torch.dtype,
     layer: int,
 ) -> GatedMLP:
@@ -99,32 +128,11 @@ def load_mlp(
     return GatedMLP(Linear(gate_up), Linear(down), _ACTIVATIONS[config.activation])
 
 
-def load_rope_divisors(config: ModelConfig, weights: WeightSource) -> Tensor | None:
-    """Llama 3's stretching of the rotary frequencies as GGUF files carry it, [head_dim / 2], if this one does."""
-    name = "rope_freqs.weight"
-    if config.architecture != "llama" or name not in weights:
-        return None
-    return load_vector(weights, [name], [config.head_dim // 2], torch.float32)
-
-
-def load_layer_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
+def load_layer_norm(config: ModelConfig, weights: DecodedWeights, layer: int, name: str) -> RMSNorm:
     """Read one of the norms of a layer over the residual stream; raises as ``build_decoder``."""
     return load_norm(weights, f"model.layers.{layer}.{name}.weight", config.hidden_size, config.norm_eps)
 
 
-def load_head_norm(config: ModelConfig, weights: WeightSource, layer: int, name: str) -> RMSNorm:
+def load_head_norm(config: ModelConfig, weights: DecodedWeights, layer: int, name: str) -> RMSNorm:
     """Read one of the norms of a layer over single heads; raises as ``build_decoder``."""
     return load_norm(weights, f"model.layers.{layer}.self_attn.{name}.weight", config.head_dim, config.norm_eps)
-
-
-def refuse_unread(config: ModelConfig, weights: WeightSource) -> None:
-    """A tensor that is not read is a part of the model that would be left out of the computation."""
-    names = [name for name in weights.unread() if not name.endswith(_RECOMPUTED)]
-    if names:
-        others = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-        raise UnsupportedModel(
-            f"the checkpoint has tensors that this architecture ({config.architecture}, {len(config.layers)} layers) "
-            f"does not use: {', '.join(map(repr, names[:_MAX_NAMED]))}{others}",
-            hint="the weights and the configuration of the model do not belong together, or it is a variant "
-            "of the architecture that is not supported",
-        )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cutaway.layers.rotary import RopeConfig
+from cutaway.models.rope import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from cutaway.kernels.batch import TokenBatch
 from cutaway.kernels.reference import plan_attention
-from cutaway.layers.batch import LayerCache, LayerContext, TokenBatch
+from cutaway.layers.batch import LayerCache, LayerContext
 from cutaway.layers.linear import Embedding, Linear, RMSNorm
 from cutaway.layers.rotary import Rotary
 from cutaway.models.config import LayerConfig, ModelConfig
@@ -43,7 +46,7 @@ class Decoder(nn.Module):
     def forward(self, batch: TokenBatch, caches: Sequence[LayerCache]) -> Tensor:
         """Hidden states after the last norm, [rows, hidden]; stores keys and values of all rows in ``caches``."""
         contexts = {kind: self._context(kind, batch) for kind in dict.fromkeys(self.config.layers)}
-        x: Tensor = self.embed(batch.token_ids)
+        x: Tensor = self.embed(torch.from_numpy(batch.token_ids))
         for layer, kind, cache in zip(self.layers, self.config.layers, caches, strict=True):
             x = layer(x, contexts[kind], cache)
         hidden: Tensor = self.norm(x)
@@ -56,8 +59,9 @@ class Decoder(nn.Module):
 
     def _context(self, kind: LayerConfig, batch: TokenBatch) -> LayerContext:
         """What the layers of a kind share in this step."""
-        cos, sin = self.rotaries[kind.rope](batch.positions)
-        group = batch.groups[self.config.windows.index(kind.window)]
+        cos, sin = self.rotaries[kind.rope](torch.from_numpy(batch.positions))
+        rows = batch.groups[self.config.windows.index(kind.window)]
+        slots = torch.from_numpy(np.concatenate([span.slots[span.start :] for span in rows]))
         num_sharing = self.config.num_heads // self.config.num_kv_heads
-        spans = plan_attention(group.spans, kind.window, num_sharing, self.embed.weight.dtype)
-        return LayerContext(group.slots, cos, sin, spans)
+        spans = plan_attention(rows, kind.window, num_sharing, self.embed.weight.dtype)
+        return LayerContext(slots, cos, sin, spans)

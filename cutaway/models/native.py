@@ -1,20 +1,22 @@
 """A decoder whose forward pass is one call into the native kernels."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
+from math import prod
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cutaway.kernels import native
-from cutaway.layers.batch import LayerCache, TokenBatch
-from cutaway.layers.linear import load_vector
-from cutaway.layers.rotary import inverse_frequencies
-from cutaway.models.build import load_rope_divisors, refuse_unread
+from cutaway.kernels.batch import LayerStore, TokenBatch
+from cutaway.kernels.native import Floats, address
 from cutaway.models.config import LayerConfig, ModelConfig
-from cutaway.weights.source import WeightSource
+from cutaway.models.reading import refuse_unread, rope_frequencies
+from cutaway.models.registry import read_config
+from cutaway.weights.checkpoint import Checkpoint
+from cutaway.weights.source import Bytes, WeightSource
 
 _ACTIVATIONS = {"silu": 0, "gelu": 1}
 
@@ -36,6 +38,30 @@ def why_not_native(config: ModelConfig, weights: WeightSource) -> str | None:
     return None
 
 
+def native_bytes(weights: WeightSource) -> int:
+    """Memory that the weights take once they are packed."""
+    num_bytes = 0
+    for name in weights:
+        shape = weights.shape(name)
+        is_matrix = len(shape) == 2
+        size = native.packed_bytes(weights.storage(name), *shape) if is_matrix else 4 * prod(shape)
+        num_bytes += native.aligned(size)
+    return num_bytes
+
+
+def load_native(checkpoint: Checkpoint, instruction_set: str, num_threads: int) -> "NativeDecoder":
+    """Read the config and the weights of a checkpoint; see ``why_not_native``.
+
+    Raises:
+        ModelError: the files are at fault, or ask for what is not supported.
+    """
+    weights = checkpoint.weights()
+    try:
+        return NativeDecoder(read_config(checkpoint, weights), weights, instruction_set, num_threads)
+    finally:
+        weights.close()
+
+
 class NativeDecoder:
     """What ``Decoder`` is, on weights that stay quantized. The cache is bfloat16.
 
@@ -43,23 +69,22 @@ class NativeDecoder:
         config: its numbers.
         weights: of a GGUF file; see ``why_not_native``.
         instruction_set: one of ``native.instruction_sets()``.
-        num_threads: threads of the kernels' own.
+        num_threads: threads of the kernels' own, and of packing.
     """
 
     def __init__(self, config: ModelConfig, weights: WeightSource, instruction_set: str, num_threads: int) -> None:
         self.config = config
-        self._kept: list[object] = []  # what the library has pointers to
-        self._weights = weights
-        divisors = load_rope_divisors(config, weights)
-        frequencies = [inverse_frequencies(rope, config.head_dim, divisors).contiguous() for rope in config.ropes]
-        self._kept.append(frequencies)
-        layers = (native.LayerWeights * len(config.layers))(*map(self._layer, range(len(config.layers)), config.layers))
-        embedding = self._packed("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        room = _Room(config, weights)
+        frequencies = rope_frequencies(config, weights)
+        layers = (native.LayerWeights * len(config.layers))(*map(room.layer, range(len(config.layers)), config.layers))
+        embedding = room.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         head = embedding
         if not config.tied:
-            head = self._packed("lm_head.weight", config.vocab_size, config.hidden_size)
-        norm = self._pointer(["model.norm.weight"], [config.hidden_size])
+            head = room.matrix("lm_head.weight", config.vocab_size, config.hidden_size)
+        norm = room.vector(["model.norm.weight"], [config.hidden_size])
         refuse_unread(config, weights)
+        room.fill(num_threads)
+        self._kept = (room.arena, frequencies)  # what the library has pointers to
         numbers = native.DecoderConfig(
             config.hidden_size,
             config.intermediate_size,
@@ -88,52 +113,66 @@ class NativeDecoder:
         )
         if not self._decoder:
             raise MemoryError("the threads of the native kernels cannot be started")
-        del self._weights
+        self._cache: Sequence[LayerStore] = ()
+        self._cache_pointers = _cache_pointers(())
 
     def __del__(self) -> None:
         """Give the threads back."""
         if getattr(self, "_decoder", None):
             self._library.cutaway_decoder_free(self._decoder)
 
-    def __call__(self, batch: TokenBatch, caches: Sequence[LayerCache]) -> Tensor:
-        """Hidden states after the last norm, float32 [rows, hidden]; stores keys and values of all rows in ``caches``.
+    def compute(self, batch: TokenBatch, cache: Sequence[LayerStore], sampled: Sequence[int]) -> Floats:
+        """See ``executor.model.Model``.
 
         Raises:
             IndexError: a token id is none of the model's.
             MemoryError: there is none for the step.
         """
-        num_rows = len(batch.token_ids)
-        if not 0 <= int(batch.token_ids.min()) <= int(batch.token_ids.max()) < self.config.vocab_size:
+        hidden = self._forward(batch, cache)[np.asarray(sampled, dtype=np.int64)]  # [samples, hidden]
+        scores = np.empty((len(hidden), self.config.vocab_size), dtype=np.float32)
+        if len(hidden):
+            rows, out = address(hidden), address(scores)
+            self._check(self._library.cutaway_decoder_logits(self._decoder, rows, len(hidden), out))
+        return scores
+
+    def _forward(self, batch: TokenBatch, cache: Sequence[LayerStore]) -> Floats:
+        """Hidden states after the last norm, [rows, hidden]."""
+        if not 0 <= batch.token_ids.min() <= batch.token_ids.max() < self.config.vocab_size:
             raise IndexError(f"a token id is outside of the model's {self.config.vocab_size:,}")
-        spans = [native.Span(span.first_row, span.num_rows, span.start) for span in batch.groups[0].spans]
-        slots = [span.slots for group in batch.groups for span in group.spans]
-        pointers = [native.CachePointers(cache.key.data_ptr(), cache.value.data_ptr()) for cache in caches]
+        if cache is not self._cache:
+            self._cache, self._cache_pointers = cache, _cache_pointers(cache)
+        spans = [native.Span(span.first_row, span.num_rows, span.start) for span in batch.groups[0]]
         arrays: list[ctypes.Array[Any]] = [
             (native.Span * len(spans))(*spans),
-            _pointers(slots),
-            (native.CachePointers * len(pointers))(*pointers),
+            _pointers([span.slots for group in batch.groups for span in group]),
+            self._cache_pointers,
         ]
-        hidden = torch.empty(num_rows, self.config.hidden_size)
-        step = native.Batch(
-            num_rows, len(spans), batch.token_ids.data_ptr(), *(ctypes.addressof(each) for each in arrays)
-        )
-        self._check(self._library.cutaway_decoder_forward(self._decoder, ctypes.byref(step), hidden.data_ptr()))
+        num_rows = len(batch.token_ids)
+        hidden = np.empty((num_rows, self.config.hidden_size), dtype=np.float32)
+        step = native.Batch(num_rows, len(spans), address(batch.token_ids), *map(ctypes.addressof, arrays))
+        self._check(self._library.cutaway_decoder_forward(self._decoder, ctypes.byref(step), address(hidden)))
         return hidden
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every token, float32 [rows, vocab], from hidden states [rows, hidden]; raises as a call."""
-        hidden = hidden.contiguous()
-        scores = torch.empty(len(hidden), self.config.vocab_size)
-        rows, out = hidden.data_ptr(), scores.data_ptr()
-        self._check(self._library.cutaway_decoder_logits(self._decoder, rows, len(hidden), out))
-        return scores
 
     def _check(self, code: int) -> None:
         if code:
             raise MemoryError("there is no memory for this step")
 
-    def _layer(self, index: int, kind: LayerConfig) -> native.LayerWeights:
-        config, prefix = self.config, f"model.layers.{index}."
+
+class _Room:
+    """The weights of a decoder in one arena, in the order in which a forward pass reads them.
+
+    Vectors are read at once; matrices get their places, and are read when all have one.
+    """
+
+    def __init__(self, config: ModelConfig, weights: WeightSource) -> None:
+        self.arena = native.Arena(native_bytes(weights))
+        self._config = config
+        self._weights = weights
+        self._unpacked: list[tuple[native.PackedMatrix, Iterator[Bytes]]] = []
+
+    def layer(self, index: int, kind: LayerConfig) -> native.LayerWeights:
+        """The weights of a layer."""
+        config, prefix = self._config, f"model.layers.{index}."
         hidden, queries, keys = config.hidden_size, config.query_size, config.kv_size
         has_post_norms = f"{prefix}pre_feedforward_layernorm.weight" in self._weights
         after_attention = f"{prefix}post_attention_layernorm.weight"
@@ -148,9 +187,9 @@ class NativeDecoder:
                 [f"{prefix}mlp.{part}_proj.weight" for part in ("gate", "up")], [config.intermediate_size] * 2, hidden
             ),
             down=self._product([f"{prefix}mlp.down_proj.weight"], [hidden], config.intermediate_size),
-            attention_norm=self._pointer([f"{prefix}input_layernorm.weight"], [hidden]),
+            attention_norm=self.vector([f"{prefix}input_layernorm.weight"], [hidden]),
             attention_post_norm=self._optional([after_attention], [hidden]) if has_post_norms else None,
-            mlp_norm=self._pointer([before_mlp], [hidden]),
+            mlp_norm=self.vector([before_mlp], [hidden]),
             mlp_post_norm=self._optional([f"{prefix}post_feedforward_layernorm.weight"], [hidden]),
             qkv_bias=self._optional(biases, [queries, keys, keys]),
             query_norm=self._optional([f"{prefix}self_attn.q_norm.weight"], [config.head_dim]),
@@ -160,25 +199,45 @@ class NativeDecoder:
             window=kind.window or 0,
         )
 
-    def _packed(self, name: str, rows: int, cols: int) -> native.PackedMatrix:
-        stored = self._weights.read_stored(name, (rows, cols))
-        packed = native.PackedMatrix(stored, self._weights.storage(name), cols)
-        self._kept.append(packed)
+    def matrix(self, name: str, rows: int, cols: int) -> native.PackedMatrix:
+        """The place of a matrix."""
+        pieces = self._weights.read_rows(name, (rows, cols))
+        packed = native.PackedMatrix(self.arena, self._weights.storage(name), rows, cols)
+        self._unpacked.append((packed, pieces))
         return packed
 
-    def _product(self, names: Sequence[str], heights: Sequence[int], cols: int) -> native.Product:
-        return native.product([self._packed(name, rows, cols) for name, rows in zip(names, heights, strict=True)])
-
-    def _pointer(self, names: Sequence[str], lengths: Sequence[int]) -> int:
+    def vector(self, names: Sequence[str], lengths: Sequence[int]) -> int:
         """Where vectors of the checkpoint lie, end to end, as float32."""
-        vector = load_vector(self._weights, names, lengths, torch.float32)
-        self._kept.append(vector)
-        return vector.data_ptr()
+        room = self.arena.take(4 * sum(lengths)).view(np.float32)
+        parts = [self._weights.read_vector(name, (length,)) for name, length in zip(names, lengths, strict=True)]
+        np.concatenate(parts, out=room)
+        return address(room)
+
+    def fill(self, num_threads: int) -> None:
+        """Pack all matrices."""
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="pack") as pool:
+            for _ in pool.map(lambda task: _pack(*task), self._unpacked):
+                pass
+
+    def _product(self, names: Sequence[str], heights: Sequence[int], cols: int) -> native.Product:
+        return native.product([self.matrix(name, rows, cols) for name, rows in zip(names, heights, strict=True)])
 
     def _optional(self, names: Sequence[str], lengths: Sequence[int]) -> int | None:
-        """As ``_pointer``; ``None`` if the architecture does not have them."""
-        return self._pointer(names, lengths) if names[0] in self._weights else None
+        """As ``vector``; ``None`` if the architecture does not have them."""
+        return self.vector(names, lengths) if names[0] in self._weights else None
 
 
-def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[c_void_p]:
-    return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+def _pack(matrix: native.PackedMatrix, pieces: Iterator[Bytes]) -> None:
+    first = 0
+    for piece in pieces:
+        matrix.pack(piece, first)
+        first += len(piece)
+
+
+def _pointers(arrays: Sequence[np.ndarray[Any, Any]]) -> ctypes.Array[c_void_p]:
+    return (c_void_p * len(arrays))(*map(address, arrays))
+
+
+def _cache_pointers(cache: Sequence[LayerStore]) -> ctypes.Array[native.CachePointers]:
+    pointers = [native.CachePointers(address(layer.key), address(layer.value)) for layer in cache]
+    return (native.CachePointers * len(pointers))(*pointers)

@@ -3,34 +3,16 @@
 Source: Yang et al., "Qwen3 Technical Report", 2025, section 2.
 """
 
-from dataclasses import replace
-
 import torch
 
 from cutaway.layers.block import PreNormLayer
 from cutaway.models.build import build_decoder, load_attention, load_head_norm, load_layer_norm, load_mlp
 from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
-from cutaway.models.qwen2 import qwen_layers
-from cutaway.models.reading import read_gguf, read_hf, require
-from cutaway.weights.metadata import Metadata
-from cutaway.weights.source import WeightSource
+from cutaway.weights.decoded import DecodedWeights
 
 
-def config_from_gguf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
-    """Read the numbers of a GGUF file."""
-    return read_gguf(metadata, weights, "qwen3")
-
-
-def config_from_hf(metadata: Metadata, weights: WeightSource) -> ModelConfig:
-    """Read the numbers of a ``config.json``."""
-    require(metadata, "hidden_act", "silu")
-    require(metadata, "attention_bias", False)
-    config = read_hf(metadata, weights, "qwen3")
-    return replace(config, layers=qwen_layers(metadata, len(config.layers)))
-
-
-def build(config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> Decoder:
+def build(config: ModelConfig, weights: DecodedWeights, dtype: torch.dtype) -> Decoder:
     """Read the weights."""
     layers = [
         PreNormLayer(

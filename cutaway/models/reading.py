@@ -1,4 +1,4 @@
-"""From a checkpoint's metadata to a ``ModelConfig``, as far as architectures agree on the keys.
+"""From a checkpoint to a ``ModelConfig`` and what it asks for beyond the layers, as far as architectures agree.
 
 An architecture starts from ``read_gguf`` or ``read_hf`` and replaces what it does differently. What a checkpoint
 asks for and Cutaway does not know is refused here or there, never ignored.
@@ -7,14 +7,18 @@ asks for and Cutaway does not know is refused here or there, never ignored.
 from collections.abc import Mapping
 
 from cutaway.errors import CorruptFile, UnsupportedModel, WrongShape
-from cutaway.layers.rotary import RopeConfig, RopeScaling
 from cutaway.models.config import LayerConfig, ModelConfig
+from cutaway.models.rope import Frequencies, RopeConfig, RopeScaling, inverse_frequencies
 from cutaway.weights.metadata import Metadata
 from cutaway.weights.source import WeightSource
 
 MAX_LAYERS = 1_000
 MAX_WIDTH = 1 << 20
 MAX_POSITIONS = 1 << 30
+
+# Old checkpoints store the rotary frequencies, which follow from the config.
+_RECOMPUTED = ".rotary_emb.inv_freq"
+_MAX_NAMED = 3
 
 # Settings that change what a model computes and that no architecture here knows, with the value that changes nothing;
 # None where every value changes something.
@@ -181,6 +185,27 @@ def require(metadata: Metadata, key: str, value: str | bool) -> None:
     found = metadata.flag(key, default=value) if isinstance(value, bool) else metadata.text(key, default=value)
     if found != value:
         raise UnsupportedModel(f"{metadata.path}: {key} {found!r} is not supported, only {value!r}")
+
+
+def rope_frequencies(config: ModelConfig, weights: WeightSource) -> list[Frequencies]:
+    """The rotary frequencies of each entry of ``config.ropes``, with the divisors that GGUF files of Llama 3 carry."""
+    divisors, name = None, "rope_freqs.weight"
+    if config.architecture == "llama" and name in weights:
+        divisors = weights.read_vector(name, (config.head_dim // 2,))
+    return [inverse_frequencies(rope, config.head_dim, divisors) for rope in config.ropes]
+
+
+def refuse_unread(config: ModelConfig, weights: WeightSource) -> None:
+    """A tensor that is not read is a part of the model that would be left out of the computation."""
+    names = [name for name in weights.unread() if not name.endswith(_RECOMPUTED)]
+    if names:
+        others = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+        raise UnsupportedModel(
+            f"the checkpoint has tensors that this architecture ({config.architecture}, {len(config.layers)} layers) "
+            f"does not use: {', '.join(map(repr, names[:_MAX_NAMED]))}{others}",
+            hint="the weights and the configuration of the model do not belong together, or it is a variant "
+            "of the architecture that is not supported",
+        )
 
 
 def _rope_kind(metadata: Metadata, section: str) -> str:

@@ -8,7 +8,6 @@ reported never changes what is chosen; equal logits are told apart by the lower 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from cutaway.errors import GenerationError
 from cutaway.sampling.distribution import Distribution
@@ -32,7 +31,7 @@ class _Stage:
 
 
 def choose(
-    logits: torch.Tensor,
+    logits: Logits,
     params: SamplingParams,
     counts: TokenCounts,
     position: int,
@@ -45,7 +44,7 @@ def choose(
     most likely token after penalties is taken, nothing is drawn, and the other settings have nothing to do.
 
     Args:
-        logits: float32 ``[vocab]``, on any device and with any stride; -inf bans a token.
+        logits: float32 ``[vocab]``, with any stride; -inf bans a token.
         params: the settings.
         counts: the tokens seen so far, for the penalties.
         position: the chosen token's place in its request, for the random number.
@@ -71,11 +70,11 @@ def choose(
     )
 
 
-def _checked_row(logits: torch.Tensor) -> Logits:
-    """The row in host memory, contiguous, and fit for a softmax."""
-    assert logits.ndim == 1, f"one row of logits, not {tuple(logits.shape)}"
-    assert logits.dtype == torch.float32, f"float32 logits, not {logits.dtype}"
-    row: Logits = np.ascontiguousarray(logits.detach().cpu().numpy())  # [vocab]
+def _checked_row(logits: Logits) -> Logits:
+    """The row, contiguous and fit for a softmax."""
+    assert logits.ndim == 1, f"one row of logits, not {logits.shape}"
+    assert logits.dtype == np.float32, f"float32 logits, not {logits.dtype}"
+    row: Logits = np.ascontiguousarray(logits)  # [vocab]
     if np.isfinite(row[row.argmax()]):  # argmax finds NaN and +inf first, and -inf only if there is nothing else
         return row
     num_bad = np.count_nonzero(np.isnan(row) | (row == np.inf))

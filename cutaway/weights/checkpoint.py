@@ -2,7 +2,7 @@
 
 Owns the choice of the format and what can be said about a checkpoint without decoding a weight. Refuses to know what an
 architecture needs. Importing it and reading metadata needs the standard library only; ``Checkpoint.weights`` is the one
-place that brings in torch.
+place that brings in numpy.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class Checkpoint:
         Raises:
             ModelError: a file cannot be read any longer, or its tensors contradict its metadata.
         """
-        # Imported here so that looking at a checkpoint does not load torch.
+        # Imported here so that looking at a checkpoint does not load numpy.
         if self.format == "gguf":
             from cutaway.weights.gguf import open_gguf
 

@@ -9,11 +9,9 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from torch import Tensor
-
 from cutaway.errors import CorruptFile
 from cutaway.weights.gguf_names import canonical_name
-from cutaway.weights.mapped_source import Entry, MappedSource
+from cutaway.weights.mapped_source import Entry, MappedSource, Rows
 from cutaway.weights.metadata import Metadata
 from cutaway.weights.tensor_file import FETCH_AGAIN, TensorFile, TensorInfo
 
@@ -42,7 +40,7 @@ def open_gguf(files: Sequence[TensorFile], metadata: Metadata) -> MappedSource:
     return MappedSource(entries)
 
 
-def split_halves(rows: Tensor, head_dim: int) -> Tensor:
+def split_halves(rows: Rows, head_dim: int) -> Rows:
     """Bring the rows of whole heads from interleaved into half-split order.
 
     GGUF files of architecture ``llama`` keep the two rows that rotate together side by side; here they lie half a head
@@ -54,7 +52,7 @@ def split_halves(rows: Tensor, head_dim: int) -> Tensor:
         head_dim: an even number.
     """
     pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])  # [heads, head_dim / 2, 2, ...]
-    return pairs.transpose(1, 2).reshape(rows.shape)
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def _describe(file: TensorFile, tensor: TensorInfo, architecture: str, metadata: Metadata) -> Entry:

@@ -1,17 +1,16 @@
-"""A file mapped into memory whose bytes are seen as tensors.
+"""A file mapped into memory whose bytes are seen as arrays.
 
-Owns the mapping and its memory. Refuses to know what the bytes mean. Invariants: the mapping is read-only; a tensor
+Owns the mapping and its memory. Refuses to know what the bytes mean. Invariants: the mapping is read-only; an array
 that was handed out must not be used after ``close``; pages that were released do not count as resident any longer.
 """
 
 import mmap
-import warnings
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cutaway.errors import CorruptFile
+from cutaway.weights.source import Bytes
 from cutaway.weights.tensor_file import map_file
 
 
@@ -29,13 +28,10 @@ class MappedFile:
         self._map: mmap.mmap | None = map_file(path)
         self._check_size()
 
-    def read_bytes(self, offset: int, num_bytes: int) -> Tensor:
+    def read_bytes(self, offset: int, num_bytes: int) -> Bytes:
         """A read-only view, uint8 [num_bytes]."""
         mapped = self._check_size()
-        with warnings.catch_warnings():
-            # torch has no read-only tensors and warns; this module hands the view only to code that reads.
-            warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
-            return torch.frombuffer(mapped, dtype=torch.uint8, count=num_bytes, offset=offset)
+        return np.frombuffer(mapped, dtype=np.uint8, count=num_bytes, offset=offset)
 
     def release(self, offset: int, num_bytes: int) -> None:
         """Give the pages of a range back to the system; they are read from the file again when they are needed."""
@@ -45,7 +41,7 @@ class MappedFile:
         self._map.madvise(mmap.MADV_DONTNEED, start, offset + num_bytes - start)
 
     def close(self) -> None:
-        """Drop the mapping; it goes away with the last tensor that was handed out."""
+        """Drop the mapping; it goes away with the last array that was handed out."""
         self._map = None
 
     def _check_size(self) -> mmap.mmap:

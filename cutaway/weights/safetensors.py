@@ -4,11 +4,9 @@ Owns what safetensors checkpoints do differently from the common convention: the
 file format, which belongs to ``safetensors_header``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from torch import Tensor
-
-from cutaway.weights.mapped_source import Entry, MappedSource, as_stored
+from cutaway.weights.mapped_source import Entry, MappedSource
 from cutaway.weights.tensor_file import TensorFile
 
 _NORMS_MINUS_ONE = frozenset({"gemma3_text"})
@@ -22,19 +20,13 @@ def open_safetensors(files: Sequence[TensorFile], architecture: str) -> MappedSo
     """
     return MappedSource(
         {
-            tensor.name: Entry(file, tensor, _arrangement(architecture, tensor.name))
+            tensor.name: Entry(file, tensor, missing=_missing(architecture, tensor.name))
             for file in files
             for tensor in file.tensors
         }
     )
 
 
-def factor_from_difference(rows: Tensor) -> Tensor:
-    """Turn the weights of a Gemma norm, stored as the difference from one, into factors."""
-    return rows + 1.0
-
-
-def _arrangement(architecture: str, name: str) -> Callable[[Tensor], Tensor]:
-    if architecture in _NORMS_MINUS_ONE and name.endswith("norm.weight"):
-        return factor_from_difference
-    return as_stored
+def _missing(architecture: str, name: str) -> float:
+    """What makes factors of the weights of a Gemma norm, which are stored as the difference from one."""
+    return 1.0 if architecture in _NORMS_MINUS_ONE and name.endswith("norm.weight") else 0.0

@@ -8,16 +8,22 @@ The convention is that of Hugging Face checkpoints, so that the names can be loo
   architecture ``llama`` do not store;
 - norm weights as the factor that multiplies, also for Gemma, whose safetensors store the factor minus one;
 - ``rope_freqs.weight``, the divisors of Llama 3's rotary frequencies, where the checkpoint has them.
+
+Matrices come as they are stored; ``cutaway.weights.decoded`` makes tensors of torch from them.
 """
 
 from collections.abc import Iterator
 from typing import Protocol
 
-import torch
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Vector = npt.NDArray[np.float32]
 
 
 class WeightSource(Protocol):
-    """Named tensors of one checkpoint. Reading is lazy: nothing is decoded before it is asked for."""
+    """Named tensors of one checkpoint. Reading is lazy: nothing is touched before it is asked for."""
 
     def __contains__(self, name: str) -> bool:
         """Whether the checkpoint has the tensor."""
@@ -43,20 +49,14 @@ class WeightSource(Protocol):
         """
         ...
 
-    def read_into(self, name: str, out: torch.Tensor) -> None:
-        """Decode the tensor into ``out``, which has its shape and any floating dtype; ``out`` may be a view.
+    def read_rows(self, name: str, shape: tuple[int, ...]) -> Iterator[Bytes]:
+        """The rows of a tensor of two or more dimensions as they are stored, in order, some megabytes at a time.
 
-        Values are computed in float32 and rounded once to the dtype of ``out``. Uses at most some megabytes beside it.
+        Rows of ``shape[-1]`` numbers; for their type see ``storage``. A piece must not be used once the next one is
+        asked for: its memory is given back.
 
-        Raises:
-            MissingTensor: the checkpoint has no such tensor.
-            WrongShape: ``out`` has another shape; both are named.
-            UnsupportedModel: the stored type cannot be decoded; it is named.
-        """
-        ...
-
-    def read_stored(self, name: str, shape: tuple[int, int]) -> torch.Tensor:
-        """The blocks of a matrix as they are in the file, uint8 [rows, bytes of a row]; for their type see ``storage``.
+        Returns:
+            pieces, uint8 [rows, bytes of a row], read-only.
 
         Raises:
             MissingTensor: the checkpoint has no such tensor.
@@ -64,8 +64,18 @@ class WeightSource(Protocol):
         """
         ...
 
+    def read_vector(self, name: str, shape: tuple[int, ...]) -> Vector:
+        """The numbers of a tensor of at most one dimension, float32, of ``shape``.
+
+        Raises:
+            MissingTensor: the checkpoint has no such tensor.
+            WrongShape: it has another shape; both are named.
+            UnsupportedModel: the stored type cannot be decoded; it is named.
+        """
+        ...
+
     def unread(self) -> tuple[str, ...]:
-        """Names of the tensors that have not been read yet, in file order."""
+        """Names of the tensors that nobody has asked to read yet, in file order."""
         ...
 
     def close(self) -> None:

@@ -407,6 +407,19 @@ def test_native_kernels_answer_the_same_over_thread_and_process(cutaway_command:
     assert "native (" in done.stderr
 
 
+@pytest.mark.parametrize("worker", ["thread", "process"])
+def test_native_kernels_need_no_torch(cutaway_command: CutawayCommand, smollm: str, worker: str) -> None:
+    broken = cutaway_command.folder / "broken"
+    broken.mkdir()
+    (broken / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    env = {"PYTHONPATH": os.pathsep.join([str(broken), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    ask = ("ask", "-m", smollm, TOMATO, "--max-tokens", "4", "--worker", worker, "--kernels")
+    assert cutaway_command(*ask, "native", env=env, check=True).stdout.strip()
+    done = cutaway_command(*ask, "reference", env=env)
+    assert done.rc == 1
+    assert "torch, which does the arithmetic, cannot be loaded: libgomp.so.1: cannot open" in done.stderr
+
+
 def test_native_kernels_say_what_they_cannot_do(cutaway_command: CutawayCommand, smollm: str) -> None:
     done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "native", "--dtype", "float32")
     assert done.rc == 2

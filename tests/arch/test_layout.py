@@ -20,6 +20,7 @@ LIGHT = {
     "cutaway": ["torch", "numpy", "rich", "tokenizers"],
     "cutaway.scheduler.scheduler": ["torch", "numpy", "asyncio"],
     "cutaway.engine.core": ["torch", "numpy"],
+    "cutaway.engine.load": ["torch"],
     "cutaway.glass.stages": ["torch", "numpy"],
     "cutaway.text.load": ["torch", "numpy", "rich"],
     "cutaway.weights.checkpoint": ["torch", "numpy"],

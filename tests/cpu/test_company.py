@@ -10,8 +10,8 @@ import torch
 from serving import answer, limits_for
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
+from cutaway.models.build import load_decoder
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import Action, NewRequest, SchedulerLimits
 from cutaway.types import SamplingParams, TokenChoice
 from cutaway.weights.checkpoint import open_checkpoint

@@ -9,8 +9,8 @@ import torch
 from serving import answer, limits_for
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from cutaway.models.build import load_decoder
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import load_decoder
 from cutaway.scheduler.plan import NewRequest
 from cutaway.text.load import load_text
 from cutaway.text.prompt import render_prompt

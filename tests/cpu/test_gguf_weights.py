@@ -12,6 +12,7 @@ from model_bytes import ARRAY, F32, STRING, Tensor, Value, gguf_bytes
 
 from cutaway.errors import CorruptFile, UnsupportedModel
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.decoded import DecodedWeights
 from cutaway.weights.gguf import split_halves
 from cutaway.weights.gguf_names import canonical_name
 from cutaway.weights.source import WeightSource
@@ -44,7 +45,8 @@ def write(
 
 def read(source: WeightSource, name: str) -> torch.Tensor:
     out = torch.full(source.shape(name), torch.nan)
-    source.read_into(name, out)
+    with DecodedWeights(source) as weights:
+        weights.read_into(name, out)
     return out
 
 
@@ -65,12 +67,12 @@ def test_a_matrix_of_any_type_is_read_as_ggml_reads_it(tmp_path: Path, storage: 
     source.close()
 
 
-@pytest.mark.parametrize("chunk_values", [1, 5 * HIDDEN, 7 * HEAD_DIM * HIDDEN, 10**9])
+@pytest.mark.parametrize("piece_bytes", [1, 5 * HIDDEN, 7 * HEAD_DIM * HIDDEN, 10**9])
 @pytest.mark.parametrize("storage", ["F32", "Q8_0"])
 def test_query_and_key_rows_of_llama_come_back_in_half_split_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, chunk_values: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, piece_bytes: int
 ) -> None:
-    monkeypatch.setattr("cutaway.weights.mapped_source.CHUNK_VALUES", chunk_values)
+    monkeypatch.setattr("cutaway.weights.mapped_source.PIECE_BYTES", piece_bytes)
     query, key = random(HEADS * HEAD_DIM, HIDDEN), random(HEADS_KV * HEAD_DIM, HIDDEN)
     tensors = {
         "blk.0.attn_q.weight": interleave(query, HEADS),
@@ -98,8 +100,8 @@ def test_query_rows_of_other_architectures_stay_where_they_are(tmp_path: Path, a
 
 
 def test_rows_that_rotate_together_lie_half_a_head_apart() -> None:
-    rows = torch.arange(8).reshape(8, 1)
-    assert split_halves(rows, 4).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    rows = np.arange(8).reshape(8, 1)
+    assert split_halves(rows, 4).ravel().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 def llama_file(path: Path, head_count: Value | None, *, rows: int = 24) -> Path:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cutaway.kernels import reference as kernels
-from cutaway.kernels.reference import RowSpan
+from cutaway.kernels.batch import RowSpan
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -135,7 +135,7 @@ def test_attention_alone_in_pieces_and_in_company(
         """Attend from pieces of the request, as if they were requests of one batch."""
         spans, first_row = [], 0
         for start, end in pieces:
-            spans.append(RowSpan(first_row, end - start, start, slots[:end]))
+            spans.append(RowSpan(first_row, end - start, start, slots[:end].numpy()))
             first_row += end - start
         planned = kernels.plan_attention(spans, window, num_heads // num_kv_heads, dtype)
         rows = torch.cat([query[start:end] for start, end in pieces])
@@ -153,7 +153,7 @@ def test_a_neighbour_of_infinities_changes_nothing() -> None:
     key_cache, value_cache = torch.randn(2, 64, 1, 8)
     slots = torch.arange(20)
     query = torch.randn(20, 2, 8)
-    planned = kernels.plan_attention([RowSpan(0, 20, 0, slots)], None, 2, torch.float32)
+    planned = kernels.plan_attention([RowSpan(0, 20, 0, slots.numpy())], None, 2, torch.float32)
     before = kernels.attend(query, key_cache, value_cache, planned, 1.0)
     for cache in (key_cache, value_cache):
         cache[20:] = math.nan

@@ -16,6 +16,7 @@ PROGRAM = """
 import sys, torch
 from pathlib import Path
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.decoded import DecodedWeights
 
 def status(key):
     for line in open("/proc/self/status"):
@@ -23,13 +24,14 @@ def status(key):
             return int(line.split()[1])
 
 source = open_checkpoint(Path(sys.argv[1])).weights()
+weights = DecodedWeights(source)
 warm = torch.empty(64, dtype=torch.bfloat16)
-source.read_into("model.norm.weight", warm)
+weights.read_into("model.norm.weight", warm)
 before = status("VmRSS")
 loaded = {}
 for name in source:
     loaded[name] = torch.empty(source.shape(name), dtype=torch.bfloat16)
-    source.read_into(name, loaded[name])
+    weights.read_into(name, loaded[name])
 source.close()
 resident, peak = status("VmRSS") - before, status("VmHWM") - before
 print(resident, peak, sum(tensor.nbytes for tensor in loaded.values()) // 1024)
@@ -59,6 +61,7 @@ import sys
 from pathlib import Path
 from cutaway.engine.load import load_core
 from cutaway.engine.options import EngineOptions
+from cutaway.models.native import native_bytes
 from cutaway.text.load import load_text
 from cutaway.weights.checkpoint import open_checkpoint
 
@@ -67,19 +70,26 @@ def status(key):
         if line.startswith(key):
             return int(line.split()[1])
 
-checkpoint = open_checkpoint(Path(sys.argv[1]))
+checkpoint, kernels = open_checkpoint(Path(sys.argv[1])), sys.argv[2]
 tokenizer, _ = load_text(checkpoint)
+num_bytes = native_bytes(checkpoint.weights())
+if kernels == "reference":
+    import cutaway.engine.reference
+    num_bytes = checkpoint.num_weights * 2
 before = status("VmRSS")
-core = load_core(checkpoint, "model", tokenizer, EngineOptions(dtype="bfloat16"))
-print(status("VmRSS") - before, status("VmHWM") - before, checkpoint.num_weights * 2 // 1024)
+core = load_core(checkpoint, "model", tokenizer, EngineOptions(dtype="bfloat16", kernels=kernels))
+print(status("VmRSS") - before, status("VmHWM") - before, num_bytes // 1024, "torch" in sys.modules)
 """
 
 
+@pytest.mark.parametrize("kernels", ["reference", "native"])
 def test_the_peak_of_loading_a_real_quantized_model_is_close_to_the_size_afterwards(
-    real_model: Callable[[str], Path],
+    real_model: Callable[[str], Path], kernels: str
 ) -> None:
-    command = [sys.executable, "-c", ENGINE, str(real_model("smollm2-135m-instruct"))]
+    command = [sys.executable, "-c", ENGINE, str(real_model("smollm2-135m-instruct")), kernels]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    resident, peak, expected = map(int, done.stdout.split())
+    *sizes, has_torch = done.stdout.split()
+    resident, peak, expected = map(int, sizes)
     assert resident >= 0.9 * expected, "the measurement missed the weights"
     assert peak <= MAX_PEAK_RATIO * resident, f"{peak:,} KiB at the peak, {resident:,} KiB afterwards"
+    assert has_torch == str(kernels == "reference")

@@ -13,9 +13,10 @@ from tiny_models import gemma3, gemma3_every_third, llama, llama3, mistral, qwen
 from transformers import PreTrainedModel
 
 from cutaway.errors import CorruptFile, MissingTensor, ModelError, UnsupportedModel, WrongShape
-from cutaway.models import gemma3 as gemma3_file
+from cutaway.models.build import load_decoder
 from cutaway.models.config import ModelConfig
-from cutaway.models.registry import load_decoder, read_config
+from cutaway.models.configs import gemma3 as gemma3_file
+from cutaway.models.registry import read_config
 from cutaway.weights.checkpoint import open_checkpoint
 from cutaway.weights.memory import DictSource
 from cutaway.weights.metadata import Metadata
@@ -284,7 +285,7 @@ def test_only_gemma_27b_scales_by_hidden_over_heads(num_layers: int, expected: f
         "gemma3.rope.scaling.type": "linear",
         "gemma3.rope.scaling.factor": 8.0,
     }
-    weights = DictSource({EMBEDDING: torch.zeros(8, 5376)})
+    weights = DictSource({EMBEDDING: np.zeros((8, 5376), dtype=np.float32)})
     config = gemma3_file.config_from_gguf(Metadata(Path("27b.gguf"), values), weights)
     assert config.attention_scale == pytest.approx(expected)
     assert [rope.linear_factor for rope in config.ropes] == [8.0, 1.0]

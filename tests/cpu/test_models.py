@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import MODELS, NOT_AS_GGUF, SIZES, llama, randomize, write_gguf
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from cutaway.executor.kv import KVStore
-from cutaway.kernels.reference import RowSpan
-from cutaway.layers.batch import GroupBatch, LayerCache, TokenBatch
+from cutaway.kernels.batch import RowSpan, TokenBatch
+from cutaway.layers.batch import LayerCache
+from cutaway.models.build import load_decoder
 from cutaway.models.decoder import Decoder
-from cutaway.models.registry import load_decoder
 from cutaway.weights.checkpoint import open_checkpoint
 
 NUM_TOKENS = 41
@@ -35,14 +36,17 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PreTrainedMode
 
 
 def caches_for(model: Decoder, num_slots: int) -> tuple[LayerCache, ...]:
-    return KVStore(model.config, torch.float32, 1, [num_slots] * len(model.config.windows)).layers
+    layers = KVStore(model.config, 4, 1, [num_slots] * len(model.config.windows)).layers
+    return tuple(
+        LayerCache(*(torch.from_numpy(bits).view(torch.float32) for bits in (layer.key, layer.value)))
+        for layer in layers
+    )
 
 
 def rows_of(model: Decoder, token_ids: torch.Tensor, start: int, end: int, slots: torch.Tensor) -> TokenBatch:
     """A batch of the positions ``start`` to ``end`` of one request."""
-    positions = torch.arange(start, end)
-    group = GroupBatch(slots[start:end], (RowSpan(0, end - start, start, slots[:end]),))
-    return TokenBatch(token_ids[start:end], positions, (group,) * len(model.config.windows))
+    span = RowSpan(0, end - start, start, slots[:end].numpy())
+    return TokenBatch(token_ids[start:end].numpy(), np.arange(start, end), ((span,),) * len(model.config.windows))
 
 
 def assert_same_logits(ours: Decoder, theirs: PreTrainedModel) -> None:

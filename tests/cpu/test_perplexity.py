@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from bench.perplexity import TEXT, Variant, compare, cut_windows, score
+from cutaway.executor.torch_model import TorchModel
 from cutaway.kernels import native
-from cutaway.models.registry import load_decoder, load_native
+from cutaway.models.build import load_decoder
+from cutaway.models.native import load_native
 from cutaway.text.fake import BOS_ID, ByteTokenizer
 from cutaway.text.load import load_text
 from cutaway.weights.checkpoint import open_checkpoint
@@ -66,8 +68,8 @@ def test_native_kernels_foresee_a_text_about_as_well_as_float32(
     checkpoint = open_checkpoint(real_model(name))
     windows = cut_windows(load_text(checkpoint)[0], TEXT.read_text(encoding="utf-8"), CONTEXT)
     assert len(windows) >= 39
-    exact = Variant(load_decoder(checkpoint, torch.float32), torch.float32)
-    ours = Variant(load_native(checkpoint, native.instruction_sets()[0], 2), torch.bfloat16)
+    exact = Variant(TorchModel(load_decoder(checkpoint, torch.float32)), 4)
+    ours = Variant(load_native(checkpoint, native.instruction_sets()[0], 2), 2)
     expected, scores = compare(exact, {"native": ours}, windows[:num_windows])
     ratio, error = scores["native"].ratio_to(expected)
     # Chance moves the ratio of a few windows by more than the limit: bench.perplexity takes the whole text. Divergence

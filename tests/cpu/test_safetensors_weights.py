@@ -9,6 +9,8 @@ from safetensors.torch import save_file
 
 from cutaway.errors import UnsupportedModel
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.decoded import DecodedWeights
+from cutaway.weights.source import WeightSource
 
 NORMS = [
     "model.norm.weight",
@@ -35,6 +37,11 @@ def write_folder(folder: Path, model_type: str, *shards: dict[str, torch.Tensor]
     return folder
 
 
+def read_into(source: WeightSource, name: str, out: torch.Tensor) -> None:
+    with DecodedWeights(source) as weights:
+        weights.read_into(name, out)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_gemma_come_as_factors_added_in_float32(tmp_path: Path, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -43,12 +50,12 @@ def test_norms_of_gemma_come_as_factors_added_in_float32(tmp_path: Path, dtype: 
     source = open_checkpoint(write_folder(tmp_path, "gemma3_text", norms | other)).weights()
     for name, stored in norms.items():
         exact, rounded = torch.zeros(64), torch.zeros(64, dtype=torch.bfloat16)
-        source.read_into(name, exact)
-        source.read_into(name, rounded)
+        read_into(source, name, exact)
+        read_into(source, name, rounded)
         assert torch.equal(exact, stored.float() + 1)
         assert torch.equal(rounded, (stored.float() + 1).bfloat16())
     matrix = torch.zeros(3, 64)
-    source.read_into("model.layers.0.mlp.up_proj.weight", matrix)
+    read_into(source, "model.layers.0.mlp.up_proj.weight", matrix)
     assert torch.equal(matrix, other["model.layers.0.mlp.up_proj.weight"].float())
     source.close()
 
@@ -59,7 +66,7 @@ def test_norms_of_other_architectures_are_factors_already(tmp_path: Path, model_
     source = open_checkpoint(write_folder(tmp_path, model_type, norms)).weights()
     for name in NORMS:
         out = torch.zeros(4)
-        source.read_into(name, out)
+        read_into(source, name, out)
         assert out.tolist() == [0.5] * 4
     source.close()
 
@@ -69,7 +76,7 @@ def test_tensors_are_read_from_all_shards(tmp_path: Path) -> None:
     source = open_checkpoint(write_folder(tmp_path, "llama", *shards)).weights()
     for number in range(3):
         out = torch.zeros(2, 3)
-        source.read_into(f"tensor.{number}", out)
+        read_into(source, f"tensor.{number}", out)
         assert torch.equal(out, shards[number][f"tensor.{number}"])
     source.close()
 
@@ -81,8 +88,8 @@ def test_a_type_that_is_no_weight_is_refused_by_name(tmp_path: Path, dtype: torc
     folder = write_folder(tmp_path, "llama", {"a": torch.zeros(2, 2).to(dtype), "b": torch.ones(2)})
     source = open_checkpoint(folder).weights()
     out = torch.zeros(2)
-    source.read_into("b", out)
+    read_into(source, "b", out)
     assert out.tolist() == [1.0, 1.0]
     with pytest.raises(UnsupportedModel, match=f"'a' is stored as {name}"):
-        source.read_into("a", torch.zeros(2, 2))
+        read_into(source, "a", torch.zeros(2, 2))
     source.close()

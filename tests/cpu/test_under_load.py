@@ -18,9 +18,9 @@ from cutaway.engine.options import EngineOptions
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.process import ProcessWorker
 from cutaway.kernels import native
+from cutaway.models.build import load_decoder
 from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder
-from cutaway.models.registry import load_decoder, load_native
+from cutaway.models.native import NativeDecoder, load_native
 from cutaway.scheduler.plan import Action, NewRequest, RequestFinished, SchedulerLimits, StepPlan, StepResult
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.load import load_text

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from cutaway.errors import MissingTensor, WrongShape
 from cutaway.weights.checkpoint import open_checkpoint
+from cutaway.weights.decoded import DecodedWeights
 from cutaway.weights.memory import DictSource
 from cutaway.weights.source import WeightSource
 
@@ -72,7 +73,16 @@ def misaligned_source(folder: Path, tensors: dict[str, torch.Tensor]) -> WeightS
 
 
 def dict_source(folder: Path, tensors: dict[str, torch.Tensor]) -> WeightSource:
-    return DictSource(tensors)
+    return DictSource({name: as_array(tensor) for name, tensor in tensors.items()})
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def read_into(source: WeightSource, name: str, out: torch.Tensor) -> None:
+    with DecodedWeights(source) as weights:
+        weights.read_into(name, out)
 
 
 @pytest.fixture(params=[gguf_source, folder_source, misaligned_source, dict_source])
@@ -99,7 +109,7 @@ def test_shape_and_storage_are_known_without_reading(source: WeightSource) -> No
 def test_a_tensor_is_rounded_once_to_the_dtype_of_its_place(source: WeightSource, dtype: torch.dtype) -> None:
     for name, tensor in make_tensors().items():
         out = torch.full_like(tensor, torch.nan, dtype=dtype)
-        source.read_into(name, out)
+        read_into(source, name, out)
         assert torch.equal(out, tensor.to(dtype))
 
 
@@ -107,12 +117,12 @@ def test_the_place_may_be_a_view_and_its_surroundings_stay_untouched(source: Wei
     for name, tensor in make_tensors().items():
         room = torch.full((tensor.shape[0] + 2, *(length + 3 for length in tensor.shape[1:])), 9.0)
         view = room[1:-1][(slice(None), *(slice(1, length + 1) for length in tensor.shape[1:]))]
-        source.read_into(name, view)
+        read_into(source, name, view)
         assert torch.equal(view, tensor)
         assert (room == 9.0).sum() == room.numel() - tensor.numel()
     name = "model.embed_tokens.weight"
     columns = torch.zeros(source.shape(name)[::-1]).T
-    source.read_into(name, columns)
+    read_into(source, name, columns)
     assert torch.equal(columns, make_tensors()[name])
 
 
@@ -122,16 +132,35 @@ def test_the_place_may_be_a_parameter_or_made_in_inference_mode(source: WeightSo
         with torch.inference_mode():
             inference = torch.zeros_like(tensor)
         for out in (parameter, inference):
-            source.read_into(name, out)
+            read_into(source, name, out)
             assert torch.equal(out, tensor)
         assert parameter.requires_grad
+
+
+def test_rows_are_read_as_they_are_stored(source: WeightSource) -> None:
+    for name, tensor in make_tensors().items():
+        if tensor.dim() > 1:
+            pieces = list(source.read_rows(name, tuple(tensor.shape)))
+            assert np.concatenate(pieces).tobytes() == tensor.numpy().tobytes()
+            assert {piece.shape[1] for piece in pieces} == {4 * tensor.shape[-1]}
+
+
+def test_vectors_are_read_without_torch(source: WeightSource) -> None:
+    name = "model.layers.0.input_layernorm.weight"
+    vector = source.read_vector(name, (96,))
+    assert vector.dtype == np.float32
+    assert np.array_equal(vector, make_tensors()[name].numpy())
+    assert vector.flags.aligned
+    assert name not in source.unread()
+    with pytest.raises(WrongShape):
+        source.read_vector(name, (95,))
 
 
 def test_reading_twice_gives_the_same(source: WeightSource) -> None:
     name = "model.embed_tokens.weight"
     first, second = (torch.zeros(source.shape(name)) for _ in range(2))
-    source.read_into(name, first)
-    source.read_into(name, second)
+    read_into(source, name, first)
+    read_into(source, name, second)
     assert torch.equal(first, second)
 
 
@@ -139,9 +168,9 @@ def test_it_knows_which_tensors_nobody_has_read(source: WeightSource) -> None:
     names = list(source)
     assert source.unread() == tuple(names)
     for name in ("lm_head.weight", "experts", "experts"):
-        source.read_into(name, torch.zeros(source.shape(name)))
+        read_into(source, name, torch.zeros(source.shape(name)))
     with pytest.raises(WrongShape):
-        source.read_into("model.embed_tokens.weight", torch.zeros(1))
+        read_into(source, "model.embed_tokens.weight", torch.zeros(1))
     assert source.unread() == tuple(name for name in names if name not in ("lm_head.weight", "experts"))
 
 
@@ -151,13 +180,13 @@ def test_an_absent_tensor_is_named(source: WeightSource) -> None:
     with pytest.raises(MissingTensor, match=r"'model\.norm\.weight'"):
         source.storage("model.norm.weight")
     with pytest.raises(MissingTensor, match=r"'model\.norm\.weight'"):
-        source.read_into("model.norm.weight", torch.zeros(1))
+        read_into(source, "model.norm.weight", torch.zeros(1))
 
 
 @pytest.mark.parametrize("shape", [(96, 64), (64, 95), (6144,), (1, 64, 96), ()])
 def test_a_place_of_another_shape_is_refused_with_both_shapes(source: WeightSource, shape: tuple[int, ...]) -> None:
     with pytest.raises(WrongShape) as error:
-        source.read_into("model.layers.0.self_attn.q_proj.weight", torch.zeros(shape))
+        read_into(source, "model.layers.0.self_attn.q_proj.weight", torch.zeros(shape))
     assert "[64, 96]" in error.value.message
     assert str(list(shape)) in error.value.message
 
@@ -165,12 +194,12 @@ def test_a_place_of_another_shape_is_refused_with_both_shapes(source: WeightSour
 def test_a_closed_source_reads_nothing(source: WeightSource) -> None:
     source.close()
     with pytest.raises((AssertionError, MissingTensor)):
-        source.read_into("lm_head.weight", torch.zeros(1, 7))
+        read_into(source, "lm_head.weight", torch.zeros(1, 7))
 
 
 def test_reading_leaves_the_threads_of_torch_as_they_were(source: WeightSource) -> None:
     before = torch.get_num_threads()
-    source.read_into("lm_head.weight", torch.zeros(1, 7))
+    read_into(source, "lm_head.weight", torch.zeros(1, 7))
     assert torch.get_num_threads() == before
 
 
@@ -183,16 +212,19 @@ def test_half_precision_is_read_exactly(
     source = make(tmp_path, tensors)
     for name, tensor in tensors.items():
         out = torch.zeros(tensor.shape)
-        source.read_into(name, out)
+        read_into(source, name, out)
         assert torch.equal(out, tensor.float())
         assert source.storage(name) == storage
     source.close()
 
 
 def test_a_scalar_is_a_tensor_too(tmp_path: Path) -> None:
-    for source in (folder_source(tmp_path, {"s": torch.tensor(2.5)}), DictSource({"s": torch.tensor(2.5)})):
+    for source in (
+        folder_source(tmp_path, {"s": torch.tensor(2.5)}),
+        DictSource({"s": np.array(2.5, dtype=np.float32)}),
+    ):
         out = torch.tensor(0.0)
-        source.read_into("s", out)
+        read_into(source, "s", out)
         assert (source.shape("s"), out.item()) == ((), 2.5)
         source.close()
 
@@ -202,6 +234,6 @@ def test_half_precision_of_a_gguf_file_is_read_exactly(tmp_path: Path) -> None:
     source = gguf_source(tmp_path, tensors)
     for name, tensor in tensors.items():
         out = torch.zeros(tensor.shape)
-        source.read_into(name, out)
+        read_into(source, name, out)
         assert np.array_equal(out.numpy(), tensor.float().numpy())
     source.close()

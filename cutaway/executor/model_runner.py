@@ -3,32 +3,31 @@
 import time
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from cutaway.errors import GenerationError
 from cutaway.executor.batch import build_batch, sampled_rows
 from cutaway.executor.kv import KVStore
+from cutaway.executor.model import Model
 from cutaway.executor.sequence import Sequence
-from cutaway.models.decoder import Decoder
-from cutaway.models.native import NativeDecoder
 from cutaway.sampling.sampler import choose
 from cutaway.scheduler.plan import StepPlan, StepResult, StepTimes
 from cutaway.types import TokenChoice
 
 
-class TorchRunner:
-    """Runs a decoder over the paged cache.
+class ModelRunner:
+    """Runs a model over the paged cache.
 
     Args:
-        model: the decoder.
+        model: computes the steps.
         store: its cache.
         clock: nanoseconds, monotonic.
     """
 
     def __init__(
         self,
-        model: Decoder | NativeDecoder,
+        model: Model,
         store: KVStore,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
@@ -37,7 +36,6 @@ class TorchRunner:
         self.clock = clock
         self._sequences: dict[str, Sequence] = {}
 
-    @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute the plan's rows and choose a token after each request that needs one."""
         begin = self.clock()
@@ -46,9 +44,7 @@ class TorchRunner:
             return StepResult(plan.plan_id, {}, {})
         batch = build_batch(plan, self._sequences, len(self.store.windows))
         prepared = self.clock()
-        hidden = self.model(batch, self.store.layers)
-        last_rows = sampled_rows(plan)
-        logits = self.model.logits(hidden[last_rows]) if last_rows else hidden[:0]
+        logits = self.model.compute(batch, self.store.layers, sampled_rows(plan))
         computed = self.clock()
         choices, failures = self._choose(plan, logits)
         times = StepTimes(prepared - begin, computed - prepared, self.clock() - computed)
@@ -67,7 +63,7 @@ class TorchRunner:
         for rows in plan.rows:
             self._sequences[rows.request_id].change_tables(rows.changes)
 
-    def _choose(self, plan: StepPlan, logits: Tensor) -> tuple[dict[str, TokenChoice], dict[str, str]]:
+    def _choose(self, plan: StepPlan, logits: npt.NDArray[np.float32]) -> tuple[dict[str, TokenChoice], dict[str, str]]:
         """Choose a token from each row of ``logits`` [samples, vocab]; a row that cannot be chosen from fails alone."""
         choices: dict[str, TokenChoice] = {}
         failures: dict[str, str] = {}

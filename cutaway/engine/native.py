@@ -1,0 +1,35 @@
+"""The native kernels as an engine's arithmetic."""
+
+from cutaway.engine.arithmetic import Arithmetic
+from cutaway.engine.options import EngineOptions
+from cutaway.errors import InvalidValue
+from cutaway.kernels import native
+from cutaway.models.config import ModelConfig
+from cutaway.models.native import NativeDecoder, native_bytes, why_not_native
+from cutaway.weights.source import WeightSource
+
+
+def choose_native(config: ModelConfig, weights: WeightSource, options: EngineOptions) -> str | None:
+    """Why options mean other kernels than the native ones for a model, or ``None`` if they mean these.
+
+    Raises:
+        InvalidValue: they ask for native kernels, which cannot run the model.
+    """
+    if options.kernels == "reference":
+        return "the reference kernels were asked for"
+    if options.kernels == "auto" and options.dtype != "auto":
+        return f"{options.dtype} was asked for, which only the reference kernels have a choice of"
+    reason = why_not_native(config, weights)
+    if reason is not None and options.kernels == "native":
+        raise InvalidValue("kernels", f"native kernels cannot run this model: {reason}", hint="--kernels reference")
+    return None if reason is None else f"native kernels cannot run this model: {reason}"
+
+
+def native_arithmetic(config: ModelConfig, weights: WeightSource) -> Arithmetic:
+    """The best that this processor has, for a model that ``choose_native`` chose them for."""
+    instruction_set = native.instruction_sets()[0]
+
+    def build(weights: WeightSource, num_threads: int) -> NativeDecoder:
+        return NativeDecoder(config, weights, instruction_set, num_threads)
+
+    return Arithmetic(f"native ({instruction_set})", "bfloat16", native_bytes(weights), build)

@@ -1,0 +1,34 @@
+"""The seam to whatever computes a step."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cutaway.kernels.batch import LayerStore, TokenBatch
+from cutaway.models.config import ModelConfig
+
+
+class Model(Protocol):
+    """A decoder over a flat batch and a paged cache."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its numbers."""
+        ...
+
+    def compute(
+        self, batch: TokenBatch, cache: Sequence[LayerStore], sampled: Sequence[int]
+    ) -> npt.NDArray[np.float32]:
+        """Compute all rows of a step, and store their keys and values.
+
+        Args:
+            batch: the rows.
+            cache: of each layer.
+            sampled: the rows whose logits are wanted.
+
+        Returns:
+            float32 [samples, vocab]: the scores of every token after those rows.
+        """
+        ...

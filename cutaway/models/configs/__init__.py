@@ -1,0 +1,1 @@
+"""What checkpoints of each architecture say about it, one file an architecture."""
