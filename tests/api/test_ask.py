@@ -304,9 +304,15 @@ def test_a_model_file_that_was_cut_is_refused_with_the_place(
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("num_megabytes", [300, 450, 600, 650, 700, 800, 900])
-def test_too_little_memory_is_said_so(cutaway_command: CutawayCommand, smollm: str, num_megabytes: int) -> None:
-    limited = ["prlimit", f"--as={num_megabytes}000000", *cutaway_command.program, "ask", "-m", smollm, TOMATO]
+@pytest.mark.parametrize(
+    ("kernels", "num_megabytes"),
+    [*(("native", size) for size in (100, 200, 250, 300, 350)), *(("reference", size) for size in (300, 450, 650, 800))],
+)
+def test_too_little_memory_is_said_so(
+    cutaway_command: CutawayCommand, smollm: str, kernels: str, num_megabytes: int
+) -> None:
+    command = [*cutaway_command.program, "ask", "-m", smollm, "--kernels", kernels, TOMATO]
+    limited = ["prlimit", f"--as={num_megabytes}000000", *command]
     done = subprocess.run(limited, capture_output=True, text=True, env=cutaway_command.environment(None), timeout=120)
     assert done.returncode == 1
     assert done.stdout == ""
