@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export QUESTION = $(value Q)
 
-.PHONY: help ask chat test test-pure check format bench docs illustrations clean
+.PHONY: help ask chat test test-pure check format bench bench-peers docs illustrations clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -57,6 +57,10 @@ bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.reference
 	$(BIN)/python -m bench.serving
 	$(BIN)/python -m bench.kernels
+
+bench-peers: $(VENV)/dev.stamp ## Measure this machine beside llama.cpp, vLLM and transformers; installs them, about an hour
+	$(BIN)/python -m bench.perplexity
+	$(BIN)/python -m bench.peers
 
 clean: ## Remove the virtual environment and every cache inside the checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
