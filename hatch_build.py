@@ -2,6 +2,7 @@
 
 import os
 import platform
+import runpy
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,7 @@ def _build(compiler: str, root: Path) -> None:
             for name in known
         ]
         has = [f"-DCUTAWAY_HAS_{name.upper()}" for name in known]
+        has.append(f'-DCUTAWAY_SOURCES="{_digest(root)}"')
         jobs += [compilation(SOURCES / f"{name}.cpp", name, has) for name in ("api", "decoder", "pack", "pool")]
 
         def compile_one(arguments: list[str | Path]) -> None:
@@ -78,6 +80,11 @@ def _build(compiler: str, root: Path) -> None:
         library = objects / LIBRARY.name
         compile_one(["-shared", "-pthread", *objects.glob("*.o"), "-o", library])
         shutil.move(library, root / LIBRARY)
+
+
+def _digest(root: Path) -> str:
+    digest: str = runpy.run_path(str(root / "cutaway/kernels/sources.py"))["digest"]()
+    return digest
 
 
 def _knows(compiler: str, flags: list[str]) -> bool:

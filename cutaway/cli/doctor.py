@@ -41,7 +41,8 @@ class Torch:
         num_threads: threads that Cutaway will let it use.
         dtype: of weights and cache, unless ``--dtype`` says otherwise.
         kernels: Cutaway's own choice of kernels.
-        instruction_sets: that the native kernels have here, best first; none where they were not built.
+        instruction_sets: that the native kernels have here, best first.
+        why_no_native: why there are none, if there are none.
     """
 
     version: str
@@ -51,6 +52,7 @@ class Torch:
     dtype: str
     kernels: str
     instruction_sets: tuple[str, ...]
+    why_no_native: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _torch(cpu: Cpu) -> Torch:
     with importing_torch():
         import torch
 
-        from cutaway.kernels.native import instruction_sets
+        from cutaway.kernels.native import instruction_sets, why_absent
     return Torch(
         version=torch.__version__,
         libraries=parse_libraries(torch.__config__.show()),
@@ -171,6 +173,7 @@ def _torch(cpu: Cpu) -> Torch:
         dtype="bfloat16" if cpu.has_bfloat16 else "float32",
         kernels=REFERENCE_KERNELS,
         instruction_sets=instruction_sets(),
+        why_no_native=why_absent(),
     )
 
 
@@ -240,7 +243,7 @@ def _without_credentials(url: str) -> str:
 
 def _lines(report: Report) -> list[str]:
     cpu, memory, torch, cache, speed = report.cpu, report.memory, report.torch, report.cache, report.speed
-    native = ", ".join(torch.instruction_sets) or "not built; that takes a C++ compiler when Cutaway is installed"
+    native = ", ".join(torch.instruction_sets) or str(torch.why_no_native)
     limited = " (the container's limit)" if memory.limited_by == "cgroup" else ""
     busy = f"; others keep the processor busy, load {speed.load_average:.1f}" if _is_busy(report) else ""
     rows = [

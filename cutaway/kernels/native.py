@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.kernels.sources import digest
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
@@ -91,10 +93,13 @@ class Batch(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, or ``None`` where it was not built or cannot be loaded."""
+    """The library, or ``None``: see ``why_absent``."""
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        loaded.cutaway_sources.restype = c_char_p
+        if loaded.cutaway_sources() != digest().encode():
+            return None
+    except (OSError, AttributeError):
         return None
     loaded.cutaway_instruction_set.restype = c_char_p
     loaded.cutaway_packed_bytes.restype = c_int64
@@ -112,6 +117,15 @@ def library() -> ctypes.CDLL | None:
     loaded.cutaway_decoder_forward.argtypes = (c_void_p, c_void_p, c_void_p)
     loaded.cutaway_decoder_logits.argtypes = (c_void_p, c_void_p, c_int64, c_void_p)
     return loaded
+
+
+def why_absent() -> str | None:
+    """Why there is no library, or ``None`` if there is one."""
+    if library() is not None:
+        return None
+    if not LIBRARY.exists():
+        return "not built; that takes a C++ compiler when Cutaway is installed"
+    return "built from other sources than these, or for another system; install Cutaway again"
 
 
 def instruction_sets() -> tuple[str, ...]:

@@ -23,8 +23,8 @@ _ACTIVATIONS = {"silu": 0, "gelu": 1}
 
 def why_not_native(config: ModelConfig, weights: WeightSource) -> str | None:
     """Why the native kernels cannot run a model, or ``None`` if they can."""
-    if not native.instruction_sets():
-        return "they were not built"
+    if (absence := native.why_absent()) is not None:
+        return f"they are {absence}"
     if config.head_dim not in native.HEAD_DIMS:
         return f"heads of {config.head_dim} channels"
     if config.num_heads // config.num_kv_heads > native.MAX_SHARING:

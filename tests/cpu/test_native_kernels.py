@@ -13,6 +13,7 @@ from cutaway.executor.model import Model
 from cutaway.executor.torch_model import TorchModel
 from cutaway.kernels import native
 from cutaway.kernels.batch import RowSpan, TokenBatch
+from cutaway.kernels.sources import digest
 from cutaway.models.build import load_decoder
 from cutaway.models.native import NativeDecoder, load_native
 from cutaway.quant.block_types import BLOCK_TYPES_BY_NAME
@@ -41,6 +42,21 @@ def one_torch_thread() -> Iterator[None]:
 def test_the_library_is_there_with_a_portable_path() -> None:
     assert native.instruction_sets(), "it was not built: is there a C++ compiler?"
     assert native.instruction_sets()[-1] == "portable"
+    assert native.why_absent() is None
+
+
+def test_a_library_from_other_sources_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "_native.so"
+    other.write_bytes(native.LIBRARY.read_bytes().replace(digest().encode(), b"0" * 64))
+    monkeypatch.setattr(native, "LIBRARY", other)
+    native.library.cache_clear()
+    try:
+        assert native.library() is None
+        assert "install Cutaway again" in str(native.why_absent())
+        assert native.instruction_sets() == ()
+    finally:
+        monkeypatch.undo()
+        native.library.cache_clear()
 
 
 def random_blocks(type_name: str, rows: int, cols: int) -> torch.Tensor:

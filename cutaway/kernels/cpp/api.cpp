@@ -64,6 +64,9 @@ CUTAWAY_API const char* cutaway_instruction_set(int32_t index) {
     return index < static_cast<int32_t>(sets.size()) ? sets[index]->name : nullptr;
 }
 
+// What this was built from; see sources.py.
+CUTAWAY_API const char* cutaway_sources() { return CUTAWAY_SOURCES; }
+
 CUTAWAY_API int32_t cutaway_packed_format(int32_t stored_type) { return packed_format(stored_type); }
 
 CUTAWAY_API int64_t cutaway_packed_bytes(int32_t stored_type, int64_t rows, int64_t cols) {
