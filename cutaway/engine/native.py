@@ -20,9 +20,13 @@ def choose_native(config: ModelConfig, weights: WeightSource, options: EngineOpt
     if options.kernels == "auto" and options.dtype != "auto":
         return f"{options.dtype} was asked for, which only the reference kernels have a choice of"
     reason = why_not_native(config, weights)
+    if reason is not None:
+        reason = f"native kernels cannot run this model: {reason}"
+    elif options.block_size % native.CACHE_BLOCK:
+        reason = f"native kernels need cache blocks of {native.CACHE_BLOCK} or a multiple, not {options.block_size}"
     if reason is not None and options.kernels == "native":
-        raise InvalidValue("kernels", f"native kernels cannot run this model: {reason}", hint="--kernels reference")
-    return None if reason is None else f"native kernels cannot run this model: {reason}"
+        raise InvalidValue("kernels", reason, hint="--kernels reference")
+    return reason
 
 
 def native_arithmetic(config: ModelConfig, weights: WeightSource) -> Arithmetic:

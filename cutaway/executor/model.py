@@ -18,6 +18,11 @@ class Model(Protocol):
         """Its numbers."""
         ...
 
+    @property
+    def cache_block(self) -> int:
+        """Slots whose keys and values it keeps together; blocks of the cache are a multiple of it."""
+        ...
+
     def compute(
         self, batch: TokenBatch, cache: Sequence[LayerStore], sampled: Sequence[int]
     ) -> npt.NDArray[np.float32]:

@@ -31,6 +31,7 @@ class ModelRunner:
         store: KVStore,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
+        assert store.block_size % model.cache_block == 0, f"blocks of {store.block_size} slots for this model"
         self.model = model
         self.store = store
         self.clock = clock

@@ -16,6 +16,8 @@ from cutaway.models.decoder import Decoder
 class TorchModel:
     """Implements ``Model`` with a decoder, whose dtype is that of the cache."""
 
+    cache_block = 1
+
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self.config = decoder.config

@@ -31,6 +31,7 @@ GROUP = 32
 HEAD_DIMS = (32, 64, 80, 96, 128, 256)
 MAX_SHARING = 64  # query heads of one key-value head
 MAX_PARTS = 3
+CACHE_BLOCK = 16  # slots that some instruction sets keep together
 LINE = 64  # bytes of a cache line
 
 

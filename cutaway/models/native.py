@@ -72,6 +72,8 @@ class NativeDecoder:
         num_threads: threads of the kernels' own, and of packing.
     """
 
+    cache_block = native.CACHE_BLOCK
+
     def __init__(self, config: ModelConfig, weights: WeightSource, instruction_set: str, num_threads: int) -> None:
         self.config = config
         room = _Room(config, weights)

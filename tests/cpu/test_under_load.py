@@ -138,7 +138,7 @@ def test_everybody_is_answered_as_if_alone(subject: Subject, budget: int, num_to
     limits = limits_for(
         subject.model.config,
         num_tokens,  # fewer than those that run would like
-        block_size=4,
+        block_size=16,
         max_step_tokens=budget,
         max_prompt_tokens=min(budget, 48),
         max_running=min(budget, 12),
