@@ -17,7 +17,7 @@ SOURCES = Path("cutaway/kernels/cpp")
 LIBRARY = Path("cutaway/kernels/_native.so")
 FLAGS = [
     *("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"),
-    # Rounded where the source says so, and nowhere else: every instruction set gives the same bits.
+    # Rounded where the source says so, and nowhere else.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 ]
 # kernels.cpp is compiled once for each of these that the compiler knows; which one runs is decided when the library is

@@ -66,6 +66,7 @@ LIMITS: Mapping[str, Limit] = {
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
     "threads": Limit(1, 1024, integer=True),
     "context": Limit(1, MAX_TOKENS, integer=True),
+    "block_size": Limit(1, 4096, integer=True),
     "kv_memory": Limit(1, 2**50, integer=True),
     "priority": Limit(-1000, 1000, integer=True, hint="the smaller goes first"),
     "n": Limit(1, 128, integer=True, hint="each is an answer of its own"),

@@ -9,6 +9,8 @@ from bench.peers.install import PeerMissing
 from bench.peers.tool import run_tool
 from bench.peers.workload import FIRST_ANSWER, MEMORY_LOAD, Workload
 
+POLL_S = 0.1
+
 
 class LlamaCpp:
     """Implements ``Engine``.
@@ -30,7 +32,7 @@ class LlamaCpp:
     def start(self) -> Start:
         """Load and read a short prompt; the memory is that of a run of its own."""
         seconds = run_tool(self._bench(FIRST_ANSWER, "--no-warmup")).seconds
-        return Start(seconds, run_tool(self._batched(MEMORY_LOAD)).peak_bytes)
+        return Start(seconds, run_tool(self._batched(MEMORY_LOAD), POLL_S).peak_bytes)
 
     def warm(self, workload: Workload) -> None:
         """Nothing: each run warms up by itself."""

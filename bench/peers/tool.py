@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from bench.peers.install import PeerMissing
 from bench.peers.memory import peak_bytes
 
-POLL_S = 0.1
 MAX_LOG_LINES = 5
 
 
@@ -22,8 +21,12 @@ class Finished:
     peak_bytes: int | None
 
 
-def run_tool(command: Sequence[str]) -> Finished:
+def run_tool(command: Sequence[str], poll_s: float | None = None) -> Finished:
     """Run a program.
+
+    Args:
+        command: its path and arguments.
+        poll_s: how often its memory is looked at, which takes time away from what it does; ``None`` for never.
 
     Raises:
         PeerMissing: it does not start, or fails.
@@ -38,9 +41,10 @@ def run_tool(command: Sequence[str]) -> Finished:
     peak: int | None = None
     while True:
         # What wait4 reports would count the memory of this process as well, from before the program took over.
-        peak = peak_bytes(process.pid) or peak
+        if poll_s is not None:
+            peak = peak_bytes(process.pid) or peak
         try:
-            output, messages = process.communicate(timeout=POLL_S)
+            output, messages = process.communicate(timeout=poll_s)
         except subprocess.TimeoutExpired:
             continue
         break

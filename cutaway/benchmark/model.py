@@ -7,6 +7,7 @@ from cutaway.engine.arithmetic import NUMBER_BYTES
 from cutaway.engine.load import choose_dtype
 from cutaway.engine.native import choose_native
 from cutaway.engine.options import EngineOptions
+from cutaway.kernels.native import packed_bytes
 from cutaway.models.registry import read_config
 from cutaway.weights.checkpoint import Checkpoint
 
@@ -37,7 +38,7 @@ def describe_work(checkpoint: Checkpoint, options: EngineOptions) -> ModelWork:
         num_row_weights=config.num_row_weights,
         num_head_weights=config.vocab_size * config.hidden_size,
         matrix_bytes=sum(
-            tensor.num_bytes if is_native else prod(tensor.shape) * number_bytes  # native: as the files have them
+            packed_bytes(tensor.storage, *tensor.shape) if is_native else prod(tensor.shape) * number_bytes
             for tensor in matrices
         ),
         query_size=config.query_size,

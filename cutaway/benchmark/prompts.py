@@ -92,6 +92,12 @@ def _parse(where: str, line: str, output_len: int) -> Prompt:
             f"{where} is no object with a prompt of 1 to {MAX_PROMPT_CHARS:,} characters",
             hint='each line is like {"prompt": "Is a tomato a fruit?", "max_tokens": 64}',
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(
+            "dataset", f"{where}: character {error.start} is half of a surrogate pair, which is no text"
+        ) from None
     unknown = sorted(set(value) - {"prompt", "max_tokens"})
     if unknown:
         raise InvalidValue("dataset", f"{where} has {', '.join(unknown)}, which nothing here knows")

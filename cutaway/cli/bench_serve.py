@@ -271,7 +271,7 @@ def _lines(figures: ServeFigures) -> list[str]:
     lines = [f"{name:<12} {value}" for name, value in rows]
     found = {metric: values.named() for metric, values in _distributions(figures).items() if values is not None}
     names = list(next(iter(found.values())))
-    lines += ["", f"{'ms':<26}" + "".join(f"{name:>12}" for name in names)]
+    lines += ["", f"{'ms':<28}" + "".join(f"{name:>12}" for name in names)]
     for metric, named in found.items():
         title = f"{_TITLES[metric]} ({metric.upper()})"
         lines.append(f"{title:<28}" + "".join(f"{value:>12,.2f}" for value in named.values()))

@@ -55,12 +55,15 @@ def _naming_memory(checkpoint: Checkpoint, options: EngineOptions) -> Iterator[N
         is_system = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         if not (is_torch or is_system):
             raise
+        advice = "a smaller model or a smaller --context"
+        if options.dtype == "float32":
+            advice = f"--dtype bfloat16, {advice}"
         raise OutOfMemory(
             f"loading {checkpoint.path.name}",
             _weight_bytes(checkpoint, options),
             available_memory_bytes(),
             hint="that is what its weights take, without libraries and the cache; a limit of the process may leave "
-            "less than what is available; choose a smaller model, --dtype bfloat16 or a smaller --context",
+            f"less than what is available; choose {advice}",
         ) from None
 
 

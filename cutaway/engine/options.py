@@ -28,7 +28,7 @@ class EngineOptions:
         max_running: requests that run at the same time.
         max_waiting: requests that may queue.
         patience_s: seconds that a waiting request lets higher priorities go before it.
-        kernels: ``native``: compiled, on weights as they are in a GGUF file, with a cache of bfloat16;
+        kernels: ``native``: compiled, on weights of a GGUF file in 4 or 8 bits, with a cache of bfloat16;
             ``reference``: readable torch on decoded weights; ``auto``: native where they can run the model.
         worker: where the engine runs: a thread of this process, or a process of its own, which is started again when
             it dies.
@@ -54,6 +54,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.context is not None:
             check_number("context", self.context)
+        check_number("block_size", self.block_size)
         if self.kv_memory is not None:
             check_number("kv_memory", self.kv_memory)
         if self.num_threads is not None:
@@ -62,7 +63,9 @@ class EngineOptions:
             raise InvalidValue("dtype", f"{self.dtype!r} is none of {', '.join(DTYPES)}")
         if self.kernels not in KERNELS:
             raise InvalidValue("kernels", f"{self.kernels!r} is none of {', '.join(KERNELS)}")
-        if self.kernels == "native" and self.dtype == "float32":
-            raise InvalidValue("dtype", "float32 is not what native kernels keep: that is bfloat16")
+        if self.kernels == "native" and self.dtype != "auto":
+            raise InvalidValue(
+                "dtype", f"{self.dtype!r} is for the reference kernels; native ones have no choice", hint="leave it out"
+            )
         if self.worker not in WORKERS:
             raise InvalidValue("worker", f"{self.worker!r} is none of {', '.join(WORKERS)}")

@@ -1,3 +1,3 @@
-"""Arithmetic on tensors. ``reference`` is readable torch; faster kernels share its signatures and are tested on it."""
+"""Arithmetic. ``reference`` is readable torch; ``native`` is compiled, a forward pass at once, and tested on it."""
 
 REFERENCE_KERNELS = "reference (torch)"

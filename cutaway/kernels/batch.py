@@ -48,9 +48,10 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class LayerStore:
-    """Keys and values of one layer, for every slot: [num_slots, kv_heads, head_dim] each.
+    """Keys and values of one layer, for every slot: as much as [num_slots, kv_heads, head_dim] each.
 
-    The bits of numbers that a model may read as whatever it keeps: uint16 for bfloat16, uint32 for float32.
+    A model may order a block of slots as it likes. The bits of numbers that it may read as whatever it keeps: uint16
+    for bfloat16, uint32 for float32.
     """
 
     key: np.ndarray[Any, Any]

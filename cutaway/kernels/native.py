@@ -1,8 +1,9 @@
 """The native kernels, as Python sees them: a shared library that the package's build makes where there is a compiler.
 
-Weights stay as they are in a GGUF file, regrouped so that one pass reads them in order; rows are quantized to 8 bits
-in groups of 32, and products are sums of integers, exact in any order. So, as in ``reference``, **a row's result
-depends on that row alone**, and every instruction set gives the same bits. Layout and arithmetic are in ``cpp/``.
+Weights of a GGUF file are regrouped so that one pass reads them in order, Q4_1 in 4 bits and other types in 8; rows are
+quantized to 8 bits in groups of 32, and products are sums of integers, exact in any order. So, as in ``reference``, **a
+row's result depends on that row alone**, and every instruction set gives the same bits, all but AMX in attention, where
+it rounds queries and weights to bfloat16. Layout and arithmetic are in ``cpp/``.
 """
 
 import ctypes

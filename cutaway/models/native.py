@@ -1,9 +1,10 @@
 """A decoder whose forward pass is one call into the native kernels."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,10 +22,32 @@ from cutaway.weights.source import Bytes, WeightSource
 _ACTIVATIONS = {"silu": 0, "gelu": 1}
 
 
+@dataclass(frozen=True, slots=True)
+class _Extras:
+    """What the layers of an architecture have beyond matrices and two norms: biases, norms of heads and of results."""
+
+    qkv_bias: bool = False
+    head_norms: bool = False
+    post_norms: bool = False
+
+
+# The architectures whose computation the native kernels know.
+_EXTRAS: Mapping[str, _Extras] = {
+    "gemma3": _Extras(head_norms=True, post_norms=True),
+    "gemma3_text": _Extras(head_norms=True, post_norms=True),
+    "llama": _Extras(),
+    "mistral": _Extras(),
+    "qwen2": _Extras(qkv_bias=True),
+    "qwen3": _Extras(head_norms=True),
+}
+
+
 def why_not_native(config: ModelConfig, weights: WeightSource) -> str | None:
     """Why the native kernels cannot run a model, or ``None`` if they can."""
     if (absence := native.why_absent()) is not None:
         return f"they are {absence}"
+    if config.architecture not in _EXTRAS:
+        return f"architecture {config.architecture!r}"
     if config.head_dim not in native.HEAD_DIMS:
         return f"heads of {config.head_dim} channels"
     if config.num_heads // config.num_kv_heads > native.MAX_SHARING:
@@ -63,7 +86,7 @@ def load_native(checkpoint: Checkpoint, instruction_set: str, num_threads: int) 
 
 
 class NativeDecoder:
-    """What ``Decoder`` is, on weights that stay quantized. The cache is bfloat16.
+    """What ``Decoder`` is, on weights that stay quantized, in 4 or 8 bits. The cache is bfloat16.
 
     Args:
         config: its numbers.
@@ -176,9 +199,9 @@ class _Room:
         """The weights of a layer."""
         config, prefix = self._config, f"model.layers.{index}."
         hidden, queries, keys = config.hidden_size, config.query_size, config.kv_size
-        has_post_norms = f"{prefix}pre_feedforward_layernorm.weight" in self._weights
-        after_attention = f"{prefix}post_attention_layernorm.weight"
-        before_mlp = f"{prefix}pre_feedforward_layernorm.weight" if has_post_norms else after_attention
+        extras = _EXTRAS[config.architecture]
+        # Without norms of results, that of the attention's is the name of the one before the feed-forward network.
+        before_mlp = "pre_feedforward_layernorm" if extras.post_norms else "post_attention_layernorm"
         biases = [f"{prefix}self_attn.{part}_proj.bias" for part in "qkv"]
         return native.LayerWeights(
             qkv=self._product(
@@ -189,13 +212,13 @@ class _Room:
                 [f"{prefix}mlp.{part}_proj.weight" for part in ("gate", "up")], [config.intermediate_size] * 2, hidden
             ),
             down=self._product([f"{prefix}mlp.down_proj.weight"], [hidden], config.intermediate_size),
-            attention_norm=self.vector([f"{prefix}input_layernorm.weight"], [hidden]),
-            attention_post_norm=self._optional([after_attention], [hidden]) if has_post_norms else None,
-            mlp_norm=self.vector([before_mlp], [hidden]),
-            mlp_post_norm=self._optional([f"{prefix}post_feedforward_layernorm.weight"], [hidden]),
-            qkv_bias=self._optional(biases, [queries, keys, keys]),
-            query_norm=self._optional([f"{prefix}self_attn.q_norm.weight"], [config.head_dim]),
-            key_norm=self._optional([f"{prefix}self_attn.k_norm.weight"], [config.head_dim]),
+            attention_norm=self._norm(f"{prefix}input_layernorm", hidden),
+            attention_post_norm=self._norm(f"{prefix}post_attention_layernorm", hidden) if extras.post_norms else None,
+            mlp_norm=self._norm(f"{prefix}{before_mlp}", hidden),
+            mlp_post_norm=self._norm(f"{prefix}post_feedforward_layernorm", hidden) if extras.post_norms else None,
+            qkv_bias=self.vector(biases, [queries, keys, keys]) if extras.qkv_bias else None,
+            query_norm=self._norm(f"{prefix}self_attn.q_norm", config.head_dim) if extras.head_norms else None,
+            key_norm=self._norm(f"{prefix}self_attn.k_norm", config.head_dim) if extras.head_norms else None,
             rope=kind.rope,
             group=config.windows.index(kind.window),
             window=kind.window or 0,
@@ -224,9 +247,8 @@ class _Room:
     def _product(self, names: Sequence[str], heights: Sequence[int], cols: int) -> native.Product:
         return native.product([self.matrix(name, rows, cols) for name, rows in zip(names, heights, strict=True)])
 
-    def _optional(self, names: Sequence[str], lengths: Sequence[int]) -> int | None:
-        """As ``vector``; ``None`` if the architecture does not have them."""
-        return self.vector(names, lengths) if names[0] in self._weights else None
+    def _norm(self, name: str, length: int) -> int:
+        return self.vector([f"{name}.weight"], [length])
 
 
 def _pack(matrix: native.PackedMatrix, pieces: Iterator[Bytes]) -> None:

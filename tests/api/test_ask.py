@@ -429,4 +429,4 @@ def test_native_kernels_need_no_torch(cutaway_command: CutawayCommand, smollm: s
 def test_native_kernels_say_what_they_cannot_do(cutaway_command: CutawayCommand, smollm: str) -> None:
     done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "native", "--dtype", "float32")
     assert done.rc == 2
-    assert "dtype: float32 is not what native kernels keep: that is bfloat16" in done.stderr
+    assert "dtype: 'float32' is for the reference kernels" in done.stderr

@@ -152,8 +152,16 @@ def test_everybody_is_answered_as_if_alone(subject: Subject, budget: int, num_to
     assert any(lookup.num_cached for plan in load.plans for lookup in plan.lookups) is prefix_cache
 
 
-def test_a_long_prompt_whose_windows_have_passed_is_continued_as_if_alone(real_model: Callable[[str], Path]) -> None:
-    model = load_decoder(open_checkpoint(real_model("gemma-3-270m")), torch.bfloat16)
+@pytest.mark.parametrize("kernels", [*native.instruction_sets()[:-1], "reference"])
+def test_a_long_prompt_whose_windows_have_passed_is_continued_as_if_alone(
+    real_model: Callable[[str], Path], kernels: str
+) -> None:
+    checkpoint = open_checkpoint(real_model("gemma-3-270m"))
+    model: Decoder | NativeDecoder
+    if kernels == "reference":
+        model = load_decoder(checkpoint, torch.bfloat16)
+    else:
+        model = load_native(checkpoint, kernels, 2)
     assert 512 in model.config.windows
     dice = random.Random(1)
     beginning = tuple(dice.randrange(model.config.vocab_size) for _ in range(640))
@@ -162,7 +170,7 @@ def test_a_long_prompt_whose_windows_have_passed_is_continued_as_if_alone(real_m
     alone = {}
     for new in requests:
         alone |= answer(model, torch.bfloat16, [new], limits_for(model.config, 672))[0]
-    limits = limits_for(model.config, 2000, max_step_tokens=64, max_running=1)
+    limits = limits_for(model.config, 2000, max_step_tokens=71, max_running=1)
     choices, plans = answer(model, torch.bfloat16, requests, limits)
     assert choices == alone
     assert [lookup.num_cached for plan in plans for lookup in plan.lookups] == [0, 640]

@@ -34,7 +34,7 @@ struct Span {
 };
 
 struct LayerCache {
-    uint16_t *keys, *values;  // bfloat16 [slots, kv_heads, head_dim]
+    uint16_t *keys, *values;  // bfloat16, as much as [slots, kv_heads, head_dim], as ``Kernels::store`` lays it out
 };
 
 struct Batch {

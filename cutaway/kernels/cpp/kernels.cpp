@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "half.h"
@@ -52,7 +53,8 @@ void linear_panel(const Matrix& w, const Activations& x, int num_rows, int panel
 void linear(const Matrix& w, const Activations& x, int num_rows, int begin, int end, float* out, int64_t stride,
             bool add) {
 #if defined(__AMX_INT8__)
-    configure_tiles(TileConfig());
+    const bool has_tiles = num_rows >= kMinTileRows;
+    if (has_tiles) configure_tiles(TileConfig());
 #endif
     for (int panel = begin; panel < end; ++panel) {
         switch (static_cast<Format>(w.format)) {
@@ -68,18 +70,15 @@ void linear(const Matrix& w, const Activations& x, int num_rows, int begin, int 
         }
     }
 #if defined(__AMX_INT8__)
-    release_tiles();
+    if (has_tiles) release_tiles();
 #endif
 }
 
 constexpr int kMaxHeads = 64;  // query heads that share a key-value head
 
-// Softmax in two passes over the keys, in their order.
+// One row after the other: softmax in two passes over the keys, in their order.
 template <int dim>
-void attend_dim(const AttentionItem& item) {
-#if defined(__AMX_BF16__)
-    if constexpr (dim % 32 == 0) return attend_tiles<dim>(item);
-#endif
+void attend_rows(const AttentionItem& item) {
     for (int index = 0; index < item.num_rows; ++index) {
         const OneRow row(item.row(index));
         float inverse[kMaxHeads];
@@ -88,6 +87,14 @@ void attend_dim(const AttentionItem& item) {
             inverse[head] = weigh(row.scores + head * (row.end - row.first), row.end - row.first);
         mix<dim>(row, inverse);
     }
+}
+
+template <int dim>
+void attend_dim(const AttentionItem& item) {
+#if defined(__AMX_BF16__)
+    if constexpr (dim % 32 == 0) return attend_tiles<dim>(item);
+#endif
+    attend_rows<dim>(item);
 }
 
 int rows_together([[maybe_unused]] int num_heads, [[maybe_unused]] int dim) {
@@ -121,6 +128,7 @@ void attend(const AttentionItem& item) {
         case 256:
             return attend_dim<256>(item);
     }
+    std::abort();  // native.HEAD_DIMS says which there are
 }
 
 #define CUTAWAY_TEXT(x) #x

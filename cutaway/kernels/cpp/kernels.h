@@ -1,8 +1,8 @@
 // The arithmetic of a forward pass, one set of functions for each instruction set.
 //
-// Every set gives the same bits: integer products are exact in any order, and what is summed in float is summed in one
-// fixed order, with fused multiply-adds where they are written and nowhere else. A row's result depends on that row
-// alone.
+// Every set gives the same bits, but for AMX's attention: integer products are exact in any order, and what is summed in
+// float is summed in one fixed order, with fused multiply-adds where they are written and nowhere else. A row's result
+// depends on that row alone.
 
 #pragma once
 
