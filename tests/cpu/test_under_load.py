@@ -157,11 +157,8 @@ def test_a_long_prompt_whose_windows_have_passed_is_continued_as_if_alone(
     real_model: Callable[[str], Path], kernels: str
 ) -> None:
     checkpoint = open_checkpoint(real_model("gemma-3-270m"))
-    model: Decoder | NativeDecoder
-    if kernels == "reference":
-        model = load_decoder(checkpoint, torch.bfloat16)
-    else:
-        model = load_native(checkpoint, kernels, 2)
+    is_native = kernels != "reference"
+    model = load_native(checkpoint, kernels, 2) if is_native else load_decoder(checkpoint, torch.bfloat16)
     assert 512 in model.config.windows
     dice = random.Random(1)
     beginning = tuple(dice.randrange(model.config.vocab_size) for _ in range(640))

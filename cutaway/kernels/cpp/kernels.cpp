@@ -9,7 +9,7 @@
 
 #include "half.h"
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -30,7 +30,11 @@ namespace {
 #endif
 #else
 #include "rows.h"
+#if defined(__AVX2__)
+#include "linear_avx2.h"
+#else
 #include "linear.h"
+#endif
 #include "attention.h"
 #endif
 
