@@ -1,6 +1,7 @@
 """The native kernels: exact packing, the same bits from every instruction set, close to float32, any company."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from cutaway.errors import MissingTensor, UnsupportedModel
 from cutaway.executor.kv import KVStore
 from cutaway.executor.model import Model
 from cutaway.executor.torch_model import TorchModel
@@ -15,7 +17,8 @@ from cutaway.kernels import native
 from cutaway.kernels.batch import RowSpan, TokenBatch
 from cutaway.kernels.sources import digest
 from cutaway.models.build import load_decoder
-from cutaway.models.native import NativeDecoder, load_native
+from cutaway.models.native import NativeDecoder, load_native, why_not_native
+from cutaway.models.registry import read_config
 from cutaway.quant.block_types import BLOCK_TYPES_BY_NAME
 from cutaway.quant.ggml import dequantize
 from cutaway.text.load import load_text
@@ -164,6 +167,17 @@ def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpo
     logits = model.compute(batch, store.layers, range(39))
     assert np.array_equal(logits[:20], healthy)
     assert np.isnan(logits[20:]).all()
+
+
+def test_what_an_architecture_has_is_required_and_nothing_else_is_read(checkpoint: Checkpoint) -> None:
+    weights = checkpoint.weights()
+    config = read_config(checkpoint, weights)
+    assert why_not_native(config, weights) is None
+    assert why_not_native(replace(config, architecture="other"), weights) == "architecture 'other'"
+    for architecture in {"llama", "qwen2", "qwen3", "gemma3"} - {config.architecture.removesuffix("_text")}:
+        with pytest.raises((MissingTensor, UnsupportedModel)):
+            NativeDecoder(replace(config, architecture=architecture), weights, "portable", 1)
+    weights.close()
 
 
 def test_a_token_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint) -> None:
