@@ -13,15 +13,18 @@ constexpr int kChunk = 256;
 constexpr int kMaxQueries = 16;
 constexpr int kMaxEdges = 4;
 constexpr float kNothing = -1e30f;  // top of a query that has seen no key yet
+constexpr float kUnseen = -1e36f;
 
+// Tiles 0 to 3 are results [queries, 16]; 4 and 5 what is multiplied from the left, 6 and 7 from the right. Two of each,
+// because a tile cannot be loaded before the product that reads it has begun.
 struct alignas(64) AttentionTileConfig {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 32, 64, 64};  // results; queries, weights; keys, values
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 0, 0, 64, 64};
     uint8_t rows[16] = {};
-    explicit AttentionTileConfig(int num_queries) {
+    AttentionTileConfig(int num_queries, int left_bytes, int right_rows) {
         for (int tile = 0; tile < 6; ++tile) rows[tile] = num_queries;
-        rows[6] = 16;
-        rows[7] = 8;
+        row_bytes[4] = row_bytes[5] = left_bytes;
+        rows[6] = rows[7] = right_rows;
     }
 };
 
@@ -62,7 +65,6 @@ class QueryTile {
 
     // False if a value is not finite that some of the queries see and some do not: then each must be computed alone.
     bool run() {
-        configure_tiles(AttentionTileConfig(num_queries_));
         const int64_t begin = begin_[0], end = end_[num_queries_ - 1];
         bool fine = true;
         for (int64_t chunk = begin / kChunk * kChunk; fine && chunk < end; chunk += kChunk) {
@@ -70,9 +72,10 @@ class QueryTile {
             num_blocks_ = static_cast<int>(((chunk + kChunk < end ? chunk + kChunk : end) - first_ + kBlock - 1) / kBlock);
             fine = find_blocks();
             if (!fine) break;
+            if (item_.num_rows == 1) fetch();  // with more rows it is there since the rows before
             multiply_keys();
             for (int query = 0; query < num_queries_; ++query) weigh(query);
-            mix_values<0>();
+            mix_values();
         }
         release_tiles();
         for (int query = 0; fine && query < num_queries_; ++query) {
@@ -135,14 +138,21 @@ class QueryTile {
         return odd == 0;
     }
 
+    // Asks for keys and values, which are in no cache yet where each row has its own.
+    void fetch() const {
+        for (int block = 0; block < num_blocks_; ++block)
+            for (int at = 0; at < kBlock * dim; at += 32) _mm_prefetch(keys_[block] + at, _MM_HINT_T1);
+        for (int block = 0; block < num_blocks_; ++block)
+            for (int at = 0; at < kBlock * dim; at += 32) _mm_prefetch(values_[block] + at, _MM_HINT_T1);
+    }
+
     // scores_ [queries, positions of the chunk]
     void multiply_keys() {
+        configure_tiles(AttentionTileConfig(num_queries_, 64, 16));
+        if constexpr (dim <= 64) load_queries<0>(), load_queries<dim - 32>();
         for (int block = 0; block < num_blocks_; block += 4) {
-            if (item_.num_rows == 1) fetch(block + 4);  // with more rows it has been in a cache since the rows before
-            multiply_block<0>(block);
-            multiply_block<1>(block);
-            multiply_block<2>(block);
-            multiply_block<3>(block);
+            asm volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
+            multiply_channels<0>(block);
             store_scores<0>(block);
             store_scores<1>(block);
             store_scores<2>(block);
@@ -150,74 +160,89 @@ class QueryTile {
         }
     }
 
-    // Asks for keys of four blocks and the values of the four before, which are not in a cache near.
-    void fetch(int block) const {
-        for (int i = block; i < block + 4; ++i) {
-            for (int at = 0; i < num_blocks_ && at < kBlock * dim; at += 32) _mm_prefetch(keys_[i] + at, _MM_HINT_T0);
-            for (int at = 0; i - 4 < num_blocks_ && at < kBlock * dim; at += 32)
-                _mm_prefetch(values_[i - 4] + at, _MM_HINT_T0);
+    template <int channel>
+    void load_queries() const {
+        load_tile<4 + channel / 32 % 2>(queries_[0] + channel, 2 * dim);
+    }
+
+    // 32 channels of four blocks, and then the next.
+    template <int channel>
+    void multiply_channels(int block) {
+        if constexpr (channel < dim) {
+            if constexpr (dim > 64) load_queries<channel>();
+            multiply_block<0, channel>(block);
+            multiply_block<1, channel>(block);
+            multiply_block<2, channel>(block);
+            multiply_block<3, channel>(block);
+            multiply_channels<channel + 32>(block);
         }
     }
 
-    template <int tile>
+    template <int tile, int channel>
     void multiply_block(int block) {
         if (block + tile >= num_blocks_) return;
-        asm volatile("tilezero %%tmm%c0" ::"i"(tile));
-        for (int i = 0; i < dim; i += 32) {
-            load_tile<4>(queries_[0] + i, 2 * dim);
-            load_tile<6>(keys_[block + tile] + i * kBlock, 64);
-            asm volatile("tdpbf16ps %%tmm6, %%tmm4, %%tmm%c0" ::"i"(tile));
-        }
+        constexpr int left = 4 + channel / 32 % 2, right = 6 + tile % 2;
+        load_tile<right>(keys_[block + tile] + channel * kBlock, 64);
+        asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(tile), "i"(left), "i"(right));
     }
 
     template <int tile>
     void store_scores(int block) {
-        if (block + tile >= num_blocks_) return;
-        store_tile<tile>(scores_[0] + (block + tile) * kBlock, kChunk * sizeof(float));
+        if (block + tile < num_blocks_) store_tile<tile>(scores_[0] + (block + tile) * kBlock, kChunk * sizeof(float));
     }
 
-    // Scores of a query become weights, and what was mixed before is scaled down if these are larger.
+    // Scores of a query become weights, and what was mixed before is scaled down if these are larger. ``flaw`` becomes NaN
+    // if any score is not finite.
     void weigh(int query) {
-        const float* scores = scores_[query];
-        uint16_t* weights = weights_[query];
-        Lanes largest = _mm512_set1_ps(kNothing), flaw = _mm512_setzero_ps();
+        float* scores = scores_[query];
+        hide_unseen(query);
+        Lanes largest = _mm512_set1_ps(top_[query]), flaw = _mm512_setzero_ps();
         for (int block = 0; block < num_blocks_; ++block) {
-            const __mmask16 mask = within(first_ + block * kBlock, begin_[query], end_[query]);
-            const Lanes x = _mm512_maskz_loadu_ps(mask, scores + block * kBlock);
-            largest = _mm512_mask_max_ps(largest, mask, largest, x);
-            flaw = _mm512_fmadd_ps(x, _mm512_setzero_ps(), flaw);  // NaN if any is not finite
+            const Lanes x = _mm512_load_ps(scores + block * kBlock);
+            largest = _mm512_max_ps(largest, x);
+            flaw = _mm512_fmadd_ps(x, _mm512_setzero_ps(), flaw);
         }
-        const float before = top_[query], top = _mm512_reduce_max_ps(_mm512_max_ps(largest, _mm512_set1_ps(before)));
+        const float before = top_[query], top = _mm512_reduce_max_ps(largest);
         Lanes total = flaw;
         for (int block = 0; block < num_blocks_; block += 2) {
-            Lanes pair[2];
-            for (int i = 0; i < 2; ++i) {
-                const __mmask16 mask = block + i < num_blocks_
-                                           ? within(first_ + (block + i) * kBlock, begin_[query], end_[query])
-                                           : static_cast<__mmask16>(0);
-                const Lanes x = _mm512_maskz_loadu_ps(mask, scores + (block + i) * kBlock);
-                pair[i] = _mm512_maskz_mov_ps(mask, exp2_lanes(_mm512_sub_ps(x, _mm512_set1_ps(top))));
-                total = _mm512_add_ps(total, pair[i]);
-            }
-            store_bfloat16(weights + block * kBlock, pair[0], pair[1]);
+            const Lanes low = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + block * kBlock), _mm512_set1_ps(top)));
+            Lanes high = _mm512_setzero_ps();
+            if (block + 1 < num_blocks_)
+                high = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + (block + 1) * kBlock), _mm512_set1_ps(top)));
+            total = _mm512_add_ps(_mm512_add_ps(total, low), high);
+            store_bfloat16(weights_[query] + block * kBlock, low, high);
         }
         rescale_[query] = exp2_one(before - top);
         top_[query] = top;
         sum_[query] = fma(sum_[query], rescale_[query], _mm512_reduce_add_ps(total));
     }
 
+    // Scores of positions that a query does not see become so small that their weights are 0.
+    void hide_unseen(int query) {
+        const auto seen = [&](int block) { return within(first_ + block * kBlock, begin_[query], end_[query]); };
+        const auto hide = [&](int block) {
+            float* scores = scores_[query] + block * kBlock;
+            _mm512_store_ps(scores, _mm512_mask_mov_ps(_mm512_set1_ps(kUnseen), seen(block), _mm512_load_ps(scores)));
+        };
+        int block = 0;
+        for (; block < num_blocks_ && seen(block) != 0xffff; ++block) hide(block);
+        for (int last = num_blocks_ - 1; last > block && seen(last) != 0xffff; --last) hide(last);
+    }
+
     // 64 channels at a time: weights [queries, 16 positions] times values [16 positions, 16 channels].
-    template <int channel>
     void mix_values() {
+        configure_tiles(AttentionTileConfig(num_queries_, 32, 8));
+        mix_channels<0>();
+    }
+
+    template <int channel>
+    void mix_channels() {
         if constexpr (channel < dim) {
             constexpr int num_tiles = dim - channel < 64 ? (dim - channel) / 16 : 4;
             asm volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
-            for (int block = 0; block < num_blocks_; ++block) {
-                load_tile<5>(weights_[0] + block * kBlock, 2 * kChunk);
-                mix_tile<0, num_tiles>(values_[block] + 2 * channel);
-                mix_tile<1, num_tiles>(values_[block] + 2 * channel);
-                mix_tile<2, num_tiles>(values_[block] + 2 * channel);
-                mix_tile<3, num_tiles>(values_[block] + 2 * channel);
+            for (int block = 0; block < num_blocks_; block += 2) {
+                mix_block<0, channel, num_tiles>(block);
+                if (block + 1 < num_blocks_) mix_block<1, channel, num_tiles>(block + 1);
             }
             alignas(64) float results[kMaxQueries][64];
             store_tile<0>(results[0], sizeof results[0]);
@@ -228,19 +253,30 @@ class QueryTile {
                 const Lanes rescale = _mm512_set1_ps(rescale_[query]);
                 for (int tile = 0; tile < num_tiles; ++tile) {
                     float* to = mixed_[query] + channel + 16 * tile;
-                    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), rescale,
-                                                        _mm512_load_ps(results[query] + 16 * tile)));
+                    const Lanes here = _mm512_load_ps(results[query] + 16 * tile);
+                    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), rescale, here));
                 }
             }
-            mix_values<channel + 64>();
+            mix_channels<channel + 64>();
         }
     }
 
-    template <int tile, int num_tiles>
+    template <int parity, int channel, int num_tiles>
+    void mix_block(int block) {
+        load_tile<4 + parity>(weights_[0] + block * kBlock, 2 * kChunk);
+        const uint16_t* values = values_[block] + 2 * channel;
+        mix_tile<parity, 0, num_tiles>(values);
+        mix_tile<parity, 1, num_tiles>(values);
+        mix_tile<parity, 2, num_tiles>(values);
+        mix_tile<parity, 3, num_tiles>(values);
+    }
+
+    template <int parity, int tile, int num_tiles>
     void mix_tile(const uint16_t* values) {
         if constexpr (tile < num_tiles) {
-            load_tile<7>(values + 32 * tile, 4 * dim);
-            asm volatile("tdpbf16ps %%tmm7, %%tmm5, %%tmm%c0" ::"i"(tile));
+            constexpr int left = 4 + parity, right = 6 + tile % 2;
+            load_tile<right>(values + 32 * tile, 4 * dim);
+            asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(tile), "i"(left), "i"(right));
         }
     }
 
