@@ -16,6 +16,7 @@ from cutaway.models.config import ModelConfig
 from cutaway.models.decoder import Decoder
 from cutaway.models.reading import refuse_unread, rope_frequencies
 from cutaway.models.registry import ARCHITECTURES, read_config
+from cutaway.models.rope import Frequencies
 from cutaway.weights.checkpoint import Checkpoint
 from cutaway.weights.decoded import DecodedWeights
 from cutaway.weights.source import WeightSource
@@ -74,7 +75,7 @@ def build_decoder(
     if not config.tied:
         head = load_matrix(weights, ["lm_head.weight"], [config.vocab_size], config.hidden_size, dtype)
     norm = load_norm(weights, "model.norm.weight", config.hidden_size, config.norm_eps)
-    frequencies = rope_frequencies(config, weights.stored)
+    frequencies = rope_frequencies(config, weights.stored, _torch_power)
     refuse_unread(config, weights.stored)
     return Decoder(
         config,
@@ -136,3 +137,9 @@ def load_layer_norm(config: ModelConfig, weights: DecodedWeights, layer: int, na
 def load_head_norm(config: ModelConfig, weights: DecodedWeights, layer: int, name: str) -> RMSNorm:
     """Read one of the norms of a layer over single heads; raises as ``build_decoder``."""
     return load_norm(weights, f"model.layers.{layer}.self_attn.{name}.weight", config.head_dim, config.norm_eps)
+
+
+def _torch_power(base: float, exponents: Frequencies) -> Frequencies:
+    """As transformers computes it."""
+    powers: Frequencies = (base ** torch.from_numpy(exponents)).numpy()
+    return powers

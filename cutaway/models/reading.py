@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from cutaway.errors import CorruptFile, UnsupportedModel, WrongShape
 from cutaway.models.config import LayerConfig, ModelConfig
-from cutaway.models.rope import Frequencies, RopeConfig, RopeScaling, inverse_frequencies
+from cutaway.models.rope import Frequencies, Power, RopeConfig, RopeScaling, exact_power, inverse_frequencies
 from cutaway.weights.metadata import Metadata
 from cutaway.weights.source import WeightSource
 
@@ -187,12 +187,12 @@ def require(metadata: Metadata, key: str, value: str | bool) -> None:
         raise UnsupportedModel(f"{metadata.path}: {key} {found!r} is not supported, only {value!r}")
 
 
-def rope_frequencies(config: ModelConfig, weights: WeightSource) -> list[Frequencies]:
+def rope_frequencies(config: ModelConfig, weights: WeightSource, power: Power = exact_power) -> list[Frequencies]:
     """The rotary frequencies of each entry of ``config.ropes``, with the divisors that GGUF files of Llama 3 carry."""
     divisors, name = None, "rope_freqs.weight"
     if config.architecture == "llama" and name in weights:
         divisors = weights.read_vector(name, (config.head_dim // 2,))
-    return [inverse_frequencies(rope, config.head_dim, divisors) for rope in config.ropes]
+    return [inverse_frequencies(rope, config.head_dim, divisors, power) for rope in config.ropes]
 
 
 def refuse_unread(config: ModelConfig, weights: WeightSource) -> None:

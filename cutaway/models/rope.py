@@ -1,12 +1,14 @@
 """Rotary frequencies: which angle a position turns each pair of channels by."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 Frequencies = npt.NDArray[np.float32]
+Power = Callable[[float, Frequencies], Frequencies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,24 @@ class RopeConfig:
     llama3: RopeScaling | None = None
 
 
-def inverse_frequencies(rope: RopeConfig, head_dim: int, divisors: Frequencies | None = None) -> Frequencies:
+def exact_power(base: float, exponents: Frequencies) -> Frequencies:
+    """The nearest float32 of a power."""
+    return (base ** exponents.astype(np.float64)).astype(np.float32)
+
+
+def inverse_frequencies(
+    rope: RopeConfig, head_dim: int, divisors: Frequencies | None = None, power: Power = exact_power
+) -> Frequencies:
     """Angle per position of each channel pair, float32 [head_dim / 2].
 
     Args:
         rope: base and scaling.
         head_dim: channels of a head.
         divisors: [head_dim / 2], Llama 3's stretching as GGUF files carry it (``rope_freqs.weight``).
+        power: libraries differ in its last bit in float32, which shows in logits after some hundred positions.
     """
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    # The power in float64, because in float32 libraries differ in its last bit.
-    powers = (rope.theta ** exponents.astype(np.float64)).astype(np.float32)
-    frequencies: Frequencies = np.float32(1) / powers / np.float32(rope.linear_factor)
+    frequencies: Frequencies = np.float32(1) / power(rope.theta, exponents) / np.float32(rope.linear_factor)
     if divisors is not None:
         return frequencies / divisors
     return frequencies if rope.llama3 is None else _stretch(frequencies, rope.llama3)
