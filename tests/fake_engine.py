@@ -46,6 +46,7 @@ FACTS = ModelFacts(
     cache_requests=3,
     fingerprint="fake",
     version="fake",
+    trained_context=LIMITS.max_length,
 )
 
 

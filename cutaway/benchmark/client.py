@@ -23,6 +23,8 @@ MAX_ERROR_BYTES = 64 << 10
 MAX_ERROR_CHARS = 300
 DONE = "[DONE]"
 
+MAX_PORT = 65_535
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -55,6 +57,8 @@ class Target:
             raise InvalidValue("url", f"{self.url!r} cannot be used: {error}") from None
         if url.scheme not in ("http", "https") or not url.host:
             raise InvalidValue("url", f"{self.url!r} is no address of a server", hint="as in http://127.0.0.1:8000")
+        if url.port is not None and not 1 <= url.port <= MAX_PORT:
+            raise InvalidValue("url", f"port {url.port} of {self.url!r} is outside its limits, 1 to {MAX_PORT:,}")
         if self.endpoint not in ENDPOINTS:
             raise InvalidValue("endpoint", f"{self.endpoint!r} is none of {', '.join(ENDPOINTS)}")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):

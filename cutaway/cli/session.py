@@ -15,6 +15,7 @@ from cutaway.engine.options import EngineOptions
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.process import ProcessWorker
 from cutaway.engine.worker import ThreadWorker, Worker
+from cutaway.glass.receipt import ModelFacts
 from cutaway.hub.files import ModelFiles
 from cutaway.text.load import load_text
 from cutaway.text.tokenizer import Tokenizer
@@ -50,10 +51,20 @@ def open_session(reference: str, options: EngineOptions) -> Session:
     tokenizer, template = load_text(open_checkpoint(files.path))
     # After everything that can fail without a model: that takes longest.
     worker = open_worker(files, options, tokenizer)
-    if options.kernels == "auto" and options.dtype == "auto" and worker.model.why_reference is not None:
-        tell(f"note: {worker.model.why_reference}; those of torch, many times slower, do it instead")
+    _tell_limits(worker.model, options)
     preparer = Preparer(tokenizer, template, worker.model.context_length, time.perf_counter_ns)
     return Session(Engine(worker, preparer), time.perf_counter_ns() - begin_ns)
+
+
+def _tell_limits(model: ModelFacts, options: EngineOptions) -> None:
+    """Say what is less than one would expect, unless it was asked for."""
+    if options.kernels == "auto" and model.why_reference is not None:
+        tell(f"note: {model.why_reference}; those of torch, many times slower, do it instead")
+    if options.context is None and model.context_length < model.trained_context:
+        tell(
+            f"note: there is cache for a context of {model.context_length:,} tokens, the model was trained for "
+            f"{model.trained_context:,}; --kv-memory gives it more"
+        )
 
 
 def open_worker(files: ModelFiles, options: EngineOptions, tokenizer: Tokenizer) -> Worker:

@@ -95,6 +95,7 @@ def _load(
         quantization=checkpoint.quantization,
         dtype=arithmetic.dtype,
         kernels=arithmetic.kernels,
+        trained_context=config.context_length,
         why_reference=arithmetic.why_reference,
         num_threads=num_threads,
         vocab_size=config.vocab_size,

@@ -66,10 +66,11 @@ def plan_cache(
     if budget is None:
         budget = max(needed, int((available_bytes - weight_bytes) * CACHE_SHARE))
     elif budget < needed:
+        what = f"a block of {options.block_size} tokens" if options.context is None else f"{options.context:,} tokens"
         raise InvalidValue(
             "kv_memory",
-            f"{budget:,} bytes are less than the {needed:,} bytes of {options.context or 1:,} tokens",
-            hint="give more, or a smaller --context",
+            f"{budget:,} bytes are less than the {needed:,} bytes of {what}",
+            hint="give more" if options.context is None else "give more, or a smaller --context",
         )
     if weight_bytes + budget > available_bytes:
         purpose = "the model with its cache"

@@ -36,6 +36,7 @@ class ModelFacts:
     cache_requests: int
     fingerprint: str
     version: str
+    trained_context: int
     why_reference: str | None = None  # instead of the native kernels
 
 

@@ -64,8 +64,8 @@ def make_requests(vocab_size: int) -> list[NewRequest]:
     return requests
 
 
-# The reference needs minutes for what native kernels do in seconds, so it gets one model and fewer prompts here; see also
-# test_company.
+# The reference needs minutes for what native kernels do in seconds, so it gets one model and fewer prompts here; see
+# also test_company.
 SUBJECTS = (*((name, "native") for name in MODELS), (MODELS[0], "reference"))
 
 
