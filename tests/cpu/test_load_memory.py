@@ -76,8 +76,9 @@ num_bytes = native_bytes(checkpoint.weights())
 if kernels == "reference":
     import cutaway.engine.reference
     num_bytes = checkpoint.num_weights * 2
+options = EngineOptions(dtype="bfloat16" if kernels == "reference" else "auto", kernels=kernels)
 before = status("VmRSS")
-core = load_core(checkpoint, "model", tokenizer, EngineOptions(dtype="bfloat16", kernels=kernels))
+core = load_core(checkpoint, "model", tokenizer, options)
 print(status("VmRSS") - before, status("VmHWM") - before, num_bytes // 1024, "torch" in sys.modules)
 """
 

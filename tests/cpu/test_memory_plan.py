@@ -51,7 +51,7 @@ def test_a_window_needs_no_more_than_itself_and_a_step_for_each_request() -> Non
     [
         ({"context": 8193}, "8,193 positions are more than the 8,192"),
         ({"kv_memory": 1 * MB, "context": 2000}, "1,000,000 bytes are less than the 2,000,000 bytes of 2,000 tokens"),
-        ({"kv_memory": 100}, "100 bytes are less than the 16,000 bytes of 1 tokens"),
+        ({"kv_memory": 100}, "100 bytes are less than the 16,000 bytes of a block of 16 tokens"),
     ],
     ids=str,
 )
