@@ -58,7 +58,7 @@ def open_session(reference: str, options: EngineOptions) -> Session:
 
 def _tell_limits(model: ModelFacts, options: EngineOptions) -> None:
     """Say what is less than one would expect, unless it was asked for."""
-    if options.kernels == "auto" and model.why_reference is not None:
+    if options.kernels == "auto" and options.dtype == "auto" and model.why_reference is not None:
         tell(f"note: {model.why_reference}; those of torch, many times slower, do it instead")
     if options.context is None and model.context_length < model.trained_context:
         tell(
