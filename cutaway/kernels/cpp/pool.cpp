@@ -8,7 +8,7 @@ namespace cutaway {
 namespace {
 
 constexpr int kSpinsBeforeYield = 100;
-constexpr int kSpinsBeforeSleep = 2000;
+constexpr int kSpinsBeforeSleep = 40000;
 
 inline void pause() {
 #if defined(__x86_64__)
