@@ -306,7 +306,10 @@ def test_a_model_file_that_was_cut_is_refused_with_the_place(
 
 @pytest.mark.parametrize(
     ("kernels", "num_megabytes"),
-    [*(("native", size) for size in (100, 200, 250, 300, 350)), *(("reference", size) for size in (300, 450, 800))],
+    [
+        *(("native", size) for size in (100, 200, 250, 300, 350)),
+        *(("reference", size) for size in (300, 450, 600, 650, 700, 800, 900)),
+    ],
 )
 def test_too_little_memory_is_said_so(
     cutaway_command: CutawayCommand, smollm: str, kernels: str, num_megabytes: int

@@ -29,7 +29,6 @@ from cutaway.weights.checkpoint import open_checkpoint
 
 MODELS = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
 NUM_PROMPTS = 50
-NUM_SLOW_PROMPTS = 20
 MAX_LENGTH = 80
 
 
@@ -64,8 +63,7 @@ def make_requests(vocab_size: int) -> list[NewRequest]:
     return requests
 
 
-# The reference needs minutes for what native kernels do in seconds, so it gets one model and fewer prompts here; see
-# also test_company.
+# The reference needs minutes for what native kernels do in seconds, so it gets one model here; see also test_company.
 SUBJECTS = (*((name, "native") for name in MODELS), (MODELS[0], "reference"))
 
 
@@ -80,7 +78,7 @@ def subject(request: pytest.FixtureRequest, real_model: Callable[[str], Path]) -
         model = load_native(checkpoint, native.instruction_sets()[0], num_threads)
     else:
         model = load_decoder(checkpoint, torch.bfloat16)
-    requests = make_requests(model.config.vocab_size)[: NUM_PROMPTS if kernels == "native" else NUM_SLOW_PROMPTS]
+    requests = make_requests(model.config.vocab_size)
     alone: dict[str, list[TokenChoice]] = {}
     for new in requests:
         alone |= answer(model, torch.bfloat16, [new], limits_for(model.config, MAX_LENGTH))[0]
