@@ -112,8 +112,9 @@ def log_probabilities(variant: Variant, window: Window) -> Tensor:
     model, num_rows = variant.model, len(window.token_ids)
     windows = model.config.windows
     store = KVStore(model.config, variant.number_bytes, BLOCK_SIZE, [-(-num_rows // BLOCK_SIZE)] * len(windows))
-    slots = np.arange(num_rows)
-    batch = TokenBatch(window.token_ids.numpy(), slots, ((RowSpan(0, num_rows, 0, slots),),) * len(windows))
+    slots = [layout.slots(range(layout.num_blocks))[:num_rows] for layout in store.layouts]
+    groups = tuple((RowSpan(0, num_rows, 0, of_group),) for of_group in slots)
+    batch = TokenBatch(window.token_ids.numpy(), np.arange(num_rows), groups)
     # The reference kernels take a few rows at a time to fix the order of sums: far slower, and no closer.
     with patch.multiple(reference, linear=functional.linear, ATTENTION_TILE_ROWS=reference.ATTENTION_CHUNK_KEYS):
         logits = model.compute(batch, store.layers, range(window.first, num_rows - 1))

@@ -1,19 +1,22 @@
 """The cache's memory: keys and values of every layer, addressed by slot.
 
-Layers that see equally far back form a group with a pool of its own. A slot is ``block * block_size + offset``; one
-more slot at the end of each group, the *empty slot*, stays zero for ever and stands for positions that are given back.
+Layers that see equally far back form a group with a pool of its own. A block holds what all layers of its group know
+of some positions, in one piece: for each layer the keys and then the values. So memory is touched block by block, and
+what a step reads of a request lies close together. A *slot* says where a position lies, in any layer: as many rows of
+keys after those of the layer's first. The block after the last one, the *empty* one, stays zero for ever and stands
+for positions that are given back.
 Memory is reserved at once and touched only when it is written, so an unused part of the cache costs address space,
 not RAM; until then it reads as zeros.
 """
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cutaway.kernels.batch import LayerStore
+from cutaway.kernels.batch import Ints, LayerStore
+from cutaway.kernels.memory import reserve
 from cutaway.models.config import ModelConfig
 from cutaway.scheduler.plan import BlockCopy
 
@@ -46,6 +49,33 @@ def kv_groups(config: ModelConfig, number_bytes: int) -> tuple[KVGroup, ...]:
     return tuple(groups)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """Where the blocks of a group of layers lie.
+
+    Attributes:
+        window: positions that a row sees in these layers; ``None`` for all.
+        block_size: positions in a block.
+        stride: slots from one block to the next, of which the first ``block_size`` are its positions.
+        num_blocks: without the empty one.
+    """
+
+    window: int | None
+    block_size: int
+    stride: int
+    num_blocks: int
+
+    @property
+    def empty_slot(self) -> int:
+        """A slot that holds zeros."""
+        return self.num_blocks * self.stride
+
+    def slots(self, blocks: Sequence[int]) -> Ints:
+        """The slots of the positions that lie in some blocks, in their order, [len(blocks) * block_size] int64."""
+        first_slots = np.array(blocks, dtype=np.int64)[:, np.newaxis] * self.stride
+        return (first_slots + np.arange(self.block_size)).ravel()
+
+
 class KVStore:
     """The cache of one model, all zeros at first.
 
@@ -54,27 +84,31 @@ class KVStore:
         number_bytes: of a number in keys and values: 2 for bfloat16, 4 for float32.
         block_size: positions in a block.
         num_blocks: of each group, in the order of ``config.windows``.
+
+    Attributes:
+        block_size: positions in a block.
+        layouts: of each group.
+        layers: of each layer of the model.
     """
 
     def __init__(self, config: ModelConfig, number_bytes: int, block_size: int, num_blocks: Sequence[int]) -> None:
         self.block_size = block_size
-        self.windows = config.windows
-        self.empty_slots = tuple(count * block_size for count in num_blocks)
-        self._groups: list[np.ndarray[Any, Any]] = []  # each [layers, 2, slots, kv_heads, head_dim]
+        self._blocks: list[np.ndarray[Any, Any]] = []  # of each group [blocks, numbers]
+        layouts: list[BlockLayout] = []
         by_layer: dict[int, LayerStore] = {}
-        for group, empty_slot in zip(kv_groups(config, number_bytes), self.empty_slots, strict=True):
-            # An anonymous mapping, which occupies nothing until it is written.
-            memory = mmap.mmap(-1, (empty_slot + 1) * group.bytes_per_token)
-            size = (len(group.layers), 2, empty_slot + 1, config.num_kv_heads, config.head_dim)
-            whole = np.frombuffer(memory, dtype=f"u{number_bytes}").reshape(size)
-            self._groups.append(whole)
-            by_layer |= {
-                layer: LayerStore(key=part[0], value=part[1]) for layer, part in zip(group.layers, whole, strict=True)
-            }
+        for group, count in zip(kv_groups(config, number_bytes), num_blocks, strict=True):
+            layout = BlockLayout(group.window, block_size, 2 * len(group.layers) * block_size, count)
+            memory = reserve((count + 1) * block_size * group.bytes_per_token)
+            rows = memory.view(f"u{number_bytes}").reshape(-1, config.num_kv_heads, config.head_dim)
+            for place, layer in enumerate(group.layers):
+                keys = rows[2 * place * block_size :]
+                by_layer[layer] = LayerStore(keys, keys[block_size:], block_size)
+            self._blocks.append(rows.reshape(count + 1, -1))
+            layouts.append(layout)
+        self.layouts = tuple(layouts)
         self.layers = tuple(by_layer[layer] for layer in range(len(config.layers)))
 
     def copy(self, copy: BlockCopy) -> None:
         """Copy what a block holds, in all layers of its group."""
-        group, size = self._groups[copy.group], self.block_size
-        source, target = copy.source * size, copy.target * size
-        group[:, :, target : target + size] = group[:, :, source : source + size]
+        blocks = self._blocks[copy.group]
+        blocks[copy.target] = blocks[copy.source]

@@ -43,7 +43,7 @@ class ModelRunner:
         self._follow(plan)
         if not plan.rows:
             return StepResult(plan.plan_id, {}, {})
-        batch = build_batch(plan, self._sequences, len(self.store.windows))
+        batch = build_batch(plan, self._sequences, len(self.store.layouts))
         prepared = self.clock()
         logits = self.model.compute(batch, self.store.layers, sampled_rows(plan))
         computed = self.clock()

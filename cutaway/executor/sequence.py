@@ -4,7 +4,7 @@ from collections.abc import Sequence as Ordered
 
 import numpy as np
 
-from cutaway.executor.kv import KVStore
+from cutaway.executor.kv import BlockLayout, KVStore
 from cutaway.kernels.batch import Ints
 from cutaway.sampling.penalties import TokenCounts
 from cutaway.scheduler.plan import NewRequest, TableChange
@@ -15,34 +15,32 @@ MIN_SLOTS = 256
 class SlotTable:
     """The slots of a request's positions in one group of layers. Work per call does not grow with their number.
 
+    Positions that no row will see again are in the empty block, which always holds finite numbers.
+
     Args:
-        block_size: positions in a block.
-        window: positions that a row sees; ``None`` for all.
-        empty_slot: stands for positions that no row will see again; it always holds finite numbers.
+        layout: of the group.
     """
 
-    def __init__(self, block_size: int, window: int | None, empty_slot: int) -> None:
-        self.window = window
-        self.empty_slot = empty_slot
-        self._slots = np.full(MIN_SLOTS, empty_slot, dtype=np.int64)
-        self._offsets = np.arange(block_size)
-        self._num_dropped = 0  # positions from the beginning that read as the empty slot
+    def __init__(self, layout: BlockLayout) -> None:
+        self._layout = layout
+        self._slots = np.full(MIN_SLOTS, layout.empty_slot, dtype=np.int64)
+        self._num_dropped = 0  # positions from the beginning that are in the empty block
 
     def change(self, first: int, blocks: Ordered[int]) -> None:
         """Let the positions from block ``first`` on lie in ``blocks``."""
-        size = len(self._offsets)
-        end = (first + len(blocks)) * size
-        while end > len(self._slots):
-            self._slots = np.concatenate((self._slots, np.full_like(self._slots, self.empty_slot)))
-        starts = np.array(blocks, dtype=np.int64)[:, np.newaxis] * size
-        self._slots[first * size : end] = (starts + self._offsets).ravel()
+        begin = first * self._layout.block_size
+        slots = self._layout.slots(blocks)
+        while begin + len(slots) > len(self._slots):
+            self._slots = np.concatenate((self._slots, np.full_like(self._slots, self._layout.empty_slot)))
+        self._slots[begin : begin + len(slots)] = slots
 
     def upto(self, start: int, end: int) -> Ints:
         """The slots of the positions before ``end``, of which those from ``start`` on are computed, [end] int64."""
-        if self.window is not None and start - self.window + 1 > self._num_dropped:
+        window = self._layout.window
+        if window is not None and start - window + 1 > self._num_dropped:
             # Others may have these slots by now, and write there what is not finite.
-            self._slots[self._num_dropped : start - self.window + 1] = self.empty_slot
-            self._num_dropped = start - self.window + 1
+            self._slots[self._num_dropped : start - window + 1] = self._layout.empty_slot
+            self._num_dropped = start - window + 1
         return self._slots[:end]
 
 
@@ -71,6 +69,4 @@ class Sequence:
         self.counts.add(token_id)
 
     def _empty_tables(self) -> list[SlotTable]:
-        store = self._store
-        groups = zip(store.windows, store.empty_slots, strict=True)
-        return [SlotTable(store.block_size, window, empty_slot) for window, empty_slot in groups]
+        return [SlotTable(layout) for layout in self._store.layouts]

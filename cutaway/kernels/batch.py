@@ -48,11 +48,17 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class LayerStore:
-    """Keys and values of one layer, for every slot: as much as [num_slots, kv_heads, head_dim] each.
+    """Keys and values of one layer, for every slot.
 
-    A model may order a block of slots as it likes. The bits of numbers that it may read as whatever it keeps: uint16
-    for bfloat16, uint32 for float32.
+    A slot is an index into both arrays, which overlap: what is between the slots of two blocks is other layers'. A
+    model may order the keys and values of a block as it likes, which lie in one piece. The numbers are bits that it may
+    read as whatever it keeps: uint16 for bfloat16, uint32 for float32.
+
+    Attributes:
+        key, value: as much as [slots, kv_heads, head_dim].
+        block_size: positions in a block; the values of one follow its keys.
     """
 
     key: np.ndarray[Any, Any]
     value: np.ndarray[Any, Any]
+    block_size: int

@@ -7,9 +7,7 @@ it rounds queries and weights to bfloat16. Layout and arithmetic are in ``cpp/``
 """
 
 import ctypes
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -18,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.kernels.memory import Bytes, reserve
 from cutaway.kernels.sources import digest
 
-Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 LIBRARY = Path(__file__).parent / "_native.so"
@@ -32,7 +30,7 @@ GROUP = 32
 HEAD_DIMS = (32, 64, 80, 96, 128, 256)
 MAX_SHARING = 64  # query heads of one key-value head
 MAX_PARTS = 3
-CACHE_BLOCK = 16  # slots that some instruction sets keep together
+CACHE_BLOCK = 16  # positions whose keys and values are kept together
 LINE = 64  # bytes of a cache line
 
 
@@ -77,19 +75,16 @@ class Span(ctypes.Structure):
     _fields_ = (("first_row", c_int64), ("num_rows", c_int64), ("start", c_int64))
 
 
-class CachePointers(ctypes.Structure):
-    """``LayerCache`` of decoder.h."""
-
-    _fields_ = (("keys", c_void_p), ("values", c_void_p))
-
-
 class Batch(ctypes.Structure):
     """``Batch`` of decoder.h."""
 
     _fields_ = (
         ("num_rows", c_int64),
         ("num_spans", c_int64),
-        *((name, c_void_p) for name in ("token_ids", "spans", "slots", "caches")),
+        *((name, c_void_p) for name in ("token_ids", "spans", "slots")),
+        ("num_groups", c_int64),
+        ("block_size", c_int64),
+        ("caches", c_void_p),
     )
 
 
@@ -151,19 +146,14 @@ def aligned(num_bytes: int) -> int:
 
 
 class Arena:
-    """Memory for the weights of a model, in one piece of zeros, so that the system can map it in large pages.
+    """Memory for the weights of a model, in one piece.
 
     Args:
         num_bytes: all that will be taken; what never is costs addresses only.
     """
 
     def __init__(self, num_bytes: int) -> None:
-        # Private, because the system rarely has large pages for memory that processes could share.
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a system that was built without them
-                memory.madvise(mmap.MADV_HUGEPAGE)
-        self._bytes: Bytes = np.frombuffer(memory, dtype=np.uint8)
+        self._bytes = reserve(num_bytes)
         self._num_taken = 0
 
     def take(self, num_bytes: int) -> Bytes:

@@ -138,8 +138,9 @@ class NativeDecoder:
         )
         if not self._decoder:
             raise MemoryError("the threads of the native kernels cannot be started")
+
         self._cache: Sequence[LayerStore] = ()
-        self._cache_pointers = _cache_pointers(())
+        self._cache_pointers = _pointers(())
 
     def __del__(self) -> None:
         """Give the threads back."""
@@ -165,7 +166,7 @@ class NativeDecoder:
         if not 0 <= batch.token_ids.min() <= batch.token_ids.max() < self.config.vocab_size:
             raise IndexError(f"a token id is outside of the model's {self.config.vocab_size:,}")
         if cache is not self._cache:
-            self._cache, self._cache_pointers = cache, _cache_pointers(cache)
+            self._cache, self._cache_pointers = cache, _pointers([layer.key for layer in cache])
         spans = [native.Span(span.first_row, span.num_rows, span.start) for span in batch.groups[0]]
         arrays: list[ctypes.Array[Any]] = [
             (native.Span * len(spans))(*spans),
@@ -174,7 +175,9 @@ class NativeDecoder:
         ]
         num_rows = len(batch.token_ids)
         hidden = np.empty((num_rows, self.config.hidden_size), dtype=np.float32)
-        step = native.Batch(num_rows, len(spans), address(batch.token_ids), *map(ctypes.addressof, arrays))
+        rows, slots, caches = map(ctypes.addressof, arrays)
+        sizes = len(batch.groups), cache[0].block_size
+        step = native.Batch(num_rows, len(spans), address(batch.token_ids), rows, slots, *sizes, caches)
         self._check(self._library.cutaway_decoder_forward(self._decoder, ctypes.byref(step), address(hidden)))
         return hidden
 
@@ -260,8 +263,3 @@ def _pack(matrix: native.PackedMatrix, pieces: Iterator[Bytes]) -> None:
 
 def _pointers(arrays: Sequence[np.ndarray[Any, Any]]) -> ctypes.Array[c_void_p]:
     return (c_void_p * len(arrays))(*map(address, arrays))
-
-
-def _cache_pointers(cache: Sequence[LayerStore]) -> ctypes.Array[native.CachePointers]:
-    pointers = [native.CachePointers(address(layer.key), address(layer.value)) for layer in cache]
-    return (native.CachePointers * len(pointers))(*pointers)

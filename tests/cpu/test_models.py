@@ -35,24 +35,28 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PreTrainedMode
     return theirs, load_decoder(open_checkpoint(path), torch.float32)
 
 
-def caches_for(model: Decoder, num_slots: int) -> tuple[LayerCache, ...]:
-    layers = KVStore(model.config, 4, 1, [num_slots] * len(model.config.windows)).layers
+def store_for(model: Decoder) -> KVStore:
+    return KVStore(model.config, 4, 1, [64] * len(model.config.windows))
+
+
+def caches_for(model: Decoder) -> tuple[LayerCache, ...]:
     return tuple(
         LayerCache(*(torch.from_numpy(bits).view(torch.float32) for bits in (layer.key, layer.value)))
-        for layer in layers
+        for layer in store_for(model).layers
     )
 
 
-def rows_of(model: Decoder, token_ids: torch.Tensor, start: int, end: int, slots: torch.Tensor) -> TokenBatch:
-    """A batch of the positions ``start`` to ``end`` of one request."""
-    span = RowSpan(0, end - start, start, slots[:end].numpy())
-    return TokenBatch(token_ids[start:end].numpy(), np.arange(start, end), ((span,),) * len(model.config.windows))
+def rows_of(model: Decoder, token_ids: torch.Tensor, start: int, end: int, blocks: list[int]) -> TokenBatch:
+    """A batch of the positions ``start`` to ``end`` of one request, whose positions lie in these blocks of one."""
+    slots = [layout.slots(blocks)[:end] for layout in store_for(model).layouts]
+    groups = tuple((RowSpan(0, end - start, start, of_group),) for of_group in slots)
+    return TokenBatch(token_ids[start:end].numpy(), np.arange(start, end), groups)
 
 
 def assert_same_logits(ours: Decoder, theirs: PreTrainedModel) -> None:
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
-    slots = torch.randperm(64)[:NUM_TOKENS]
-    logits = ours.logits(ours(rows_of(ours, token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64)))
+    blocks = torch.randperm(64)[:NUM_TOKENS].tolist()
+    logits = ours.logits(ours(rows_of(ours, token_ids, 0, NUM_TOKENS, blocks), caches_for(ours)))
     expected = theirs(token_ids.unsqueeze(0)).logits[0]
     assert expected.std() > 0.1
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
@@ -69,11 +73,11 @@ def test_prompt_logits_equal_those_of_transformers(pair: tuple[PreTrainedModel, 
 def test_reading_in_pieces_gives_the_same_bits(pair: tuple[PreTrainedModel, Decoder], sizes: list[int]) -> None:
     _, ours = pair
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
-    slots = torch.randperm(64)[:NUM_TOKENS]
-    whole = ours(rows_of(ours, token_ids, 0, NUM_TOKENS, slots), caches_for(ours, 64))
-    caches, start, pieces = caches_for(ours, 64), 0, []
+    blocks = torch.randperm(64)[:NUM_TOKENS].tolist()
+    whole = ours(rows_of(ours, token_ids, 0, NUM_TOKENS, blocks), caches_for(ours))
+    caches, start, pieces = caches_for(ours), 0, []
     for size in sizes:
-        pieces.append(ours(rows_of(ours, token_ids, start, start + size, slots), caches))
+        pieces.append(ours(rows_of(ours, token_ids, start, start + size, blocks), caches))
         start += size
     assert torch.equal(torch.cat(pieces), whole)
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.nn import functional
 
 from cutaway.errors import MissingTensor, UnsupportedModel
-from cutaway.executor.kv import KVStore
+from cutaway.executor.kv import BlockLayout, KVStore
 from cutaway.executor.model import Model
 from cutaway.executor.torch_model import TorchModel
 from cutaway.kernels import native
@@ -100,16 +101,21 @@ def load(checkpoint: Checkpoint, instruction_set: str, num_threads: int = 2) -> 
     return load_native(checkpoint, instruction_set, num_threads)
 
 
-def logits_of(model: Model, number_bytes: int, ids: tuple[int, ...], chunks: list[int]) -> torch.Tensor:
+def slots_of(layout: BlockLayout, first_block: int) -> npt.NDArray[np.int64]:
+    """Slots of the positions of a request that has all blocks from one on."""
+    return layout.slots(range(first_block, layout.num_blocks))
+
+
+def logits_of(
+    model: Model, number_bytes: int, ids: tuple[int, ...], chunks: list[int], block_size: int = 16
+) -> torch.Tensor:
     """Logits after every token, [tokens, vocab], of a text that is read in chunks of these sizes."""
-    windows = model.config.windows
-    store = KVStore(model.config, number_bytes, 16, [len(ids) // 16 + 1] * len(windows))
+    store = KVStore(model.config, number_bytes, block_size, [len(ids) // block_size + 1] * len(model.config.windows))
     logits, start = [], 0
     for size in chunks:
         end = start + size
-        slots = np.arange(end)
-        groups = ((RowSpan(0, size, start, slots),),) * len(windows)
-        batch = TokenBatch(np.array(ids[start:end]), slots[start:], groups)
+        groups = tuple((RowSpan(0, size, start, slots_of(layout, 0)[:end]),) for layout in store.layouts)
+        batch = TokenBatch(np.array(ids[start:end]), np.arange(start, end), groups)
         logits.append(model.compute(batch, store.layers, range(size)))
         start = end
     assert start == len(ids)
@@ -124,6 +130,48 @@ def test_chunks_and_threads_never_change_a_bit(checkpoint: Checkpoint, instructi
     chunks = [1, 9, 4, 17, num_tokens - 31]  # without tiles and with them, a rest of either kind
     model = load(checkpoint, instruction_set, num_threads=1)
     assert torch.equal(logits_of(model, 2, ids, chunks), whole)
+
+
+@pytest.mark.parametrize("instruction_set", native.instruction_sets())
+def test_blocks_of_another_size_never_change_a_bit(checkpoint: Checkpoint, instruction_set: str) -> None:
+    ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:40]
+    model = load(checkpoint, instruction_set)
+    whole = logits_of(model, 2, ids, [40])
+    assert torch.equal(logits_of(model, 2, ids, [33, 7], block_size=48), whole)
+
+
+@pytest.mark.parametrize("instruction_set", native.instruction_sets())
+def test_a_long_answer_goes_on_alone_as_beside_others(checkpoint: Checkpoint, instruction_set: str) -> None:
+    """Alone, threads may divide what a row sees between them; beside others each has rows of its own."""
+    length, num_others = 560 if instruction_set == "amx" else 300, 9
+    model = load(checkpoint, instruction_set)
+    layers = range(len(model.config.layers))
+    store = KVStore(model.config, 2, 16, [(length // 16 + 1) * (num_others + 1)] * len(model.config.windows))
+    dice = np.random.default_rng(5)
+    num_heads, head_dim = model.config.num_kv_heads, model.config.head_dim
+    tables = [
+        [layout.slots(range(i, layout.num_blocks, num_others + 1)) for i in range(num_others + 1)]
+        for layout in store.layouts
+    ]
+    for layer, group in zip(
+        layers, map(model.config.windows.index, (each.window for each in model.config.layers)), strict=True
+    ):
+        slots = np.concatenate(tables[group])
+        for numbers in (store.layers[layer].key, store.layers[layer].value):
+            random = dice.standard_normal((len(slots), num_heads, head_dim), dtype=np.float32)
+            numbers[slots] = (random.view(np.uint32) >> 16).astype(np.uint16)
+
+    def compute(rows: range) -> npt.NDArray[np.float32]:
+        groups = tuple(
+            tuple(RowSpan(at, 1, length - 1, slots[row][:length]) for at, row in enumerate(rows)) for slots in tables
+        )
+        batch = TokenBatch(
+            np.arange(100, 100 + len(tables[0]))[rows.start : rows.stop], np.full(len(rows), length - 1), groups
+        )
+        return model.compute(batch, store.layers, [0])
+
+    alone = compute(range(1))
+    assert np.array_equal(compute(range(num_others + 1)), alone)
 
 
 def test_instruction_sets_agree(checkpoint: Checkpoint) -> None:
@@ -156,14 +204,17 @@ def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpo
     healthy = logits_of(model, 2, ids, [20])
     windows = model.config.windows
     store = KVStore(model.config, 2, 16, [4] * len(windows))
-    for cache in store.layers:
-        cache.key[32:64] = BFLOAT16_NAN
-        cache.value[32:64] = BFLOAT16_NAN
-    slots, sick = np.arange(20), np.arange(32, 52)
-    # A request whose first token was computed by somebody who left numbers that are none, beside a healthy one.
-    spans = (RowSpan(0, 20, 0, slots), RowSpan(20, 19, 1, sick))
-    positions = np.concatenate((slots, np.arange(1, 20)))
-    batch = TokenBatch(np.array((*ids, *ids[1:])), positions, (spans,) * len(windows))
+    groups = []
+    for layout in store.layouts:
+        healthys, sicks = slots_of(layout, 0)[:20], slots_of(layout, 2)[:20]
+        # A request whose first token was computed by somebody who left numbers that are none, beside a healthy one.
+        groups.append((RowSpan(0, 20, 0, healthys), RowSpan(20, 19, 1, sicks)))
+    for config, cache in zip(model.config.layers, store.layers, strict=True):
+        slots = slots_of(store.layouts[windows.index(config.window)], 2)
+        cache.key[slots] = BFLOAT16_NAN
+        cache.value[slots] = BFLOAT16_NAN
+    positions = np.concatenate((np.arange(20), np.arange(1, 20)))
+    batch = TokenBatch(np.array((*ids, *ids[1:])), positions, tuple(groups))
     logits = model.compute(batch, store.layers, range(39))
     assert np.array_equal(logits[:20], healthy)
     assert np.isnan(logits[20:]).all()

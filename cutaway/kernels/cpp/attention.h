@@ -6,7 +6,7 @@ template <int dim>
 void score(const OneRow& item) {
     const int64_t num_keys = item.end - item.first;
     for (int64_t j = 0; j < num_keys; ++j) {
-        const uint16_t* k = item.keys + item.slots[item.first + j] * item.slot_stride;
+        const uint16_t* k = item.key(item.first + j);
         float key[dim];
         for (int i = 0; i < dim; ++i) key[i] = from_bfloat16(k[i]);
         for (int head = 0; head < item.num_heads; ++head) {
@@ -26,7 +26,7 @@ void mix(const OneRow& item, const float* inverse) {
         float total[dim] = {};
         const float* weights = item.scores + head * num_keys;
         for (int64_t j = 0; j < num_keys; ++j) {
-            const uint16_t* v = item.values + item.slots[item.first + j] * item.slot_stride;
+            const uint16_t* v = item.value(item.first + j);
             for (int i = 0; i < dim; ++i) total[i] = fma(weights[j], from_bfloat16(v[i]), total[i]);
         }
         for (int i = 0; i < dim; ++i) item.out[head * dim + i] = total[i] * inverse[head];

@@ -1,15 +1,16 @@
-// Attention of up to 16 query vectors at once with AMX, in chunks of 256 positions whose results are joined in their order
-// (the online softmax of FlashAttention: Dao et al., 2022, section 3.1). Queries and weights are rounded to bfloat16. A
-// query's result depends on that query alone: chunks begin at multiples of 256, whoever computes what.
+// Attention of up to 16 query vectors at once with AMX, in chunks of 256 positions that are computed by themselves and
+// joined in their order (the online softmax of FlashAttention: Dao et al., 2022, section 3.1; that chunks are apart, as
+// in Flash-Decoding: Dao et al., 2023). Queries and weights are rounded to bfloat16. A query's result depends on that
+// query alone: chunks begin at multiples of 256, whoever computes what.
 //
-// The cache is kept as tiles are loaded, in blocks of 16 slots, for each key-value head
-//   keys    [dim / 2, 16 slots, 2]
-//   values  [16 / 2 slots, dim, 2]
+// Pieces of the cache are kept as tiles are loaded:
+//   keys    [dim / 2, 16 positions, 2]
+//   values  [16 / 2 positions, dim, 2]
 
 #pragma once
 
-constexpr int kBlock = 16;
 constexpr int kChunk = 256;
+constexpr int kMaxPieces = kChunk / kPiece;
 constexpr int kMaxQueries = 16;
 constexpr int kMaxEdges = 4;
 constexpr float kNothing = -1e30f;  // top of a query that has seen no key yet
@@ -42,13 +43,88 @@ inline Lanes exp2_lanes(Lanes x) {
 
 inline float exp2_one(float x) { return _mm512_cvtss_f32(exp2_lanes(_mm512_set1_ps(x))); }
 
+// Which positions an item sees, all its rows together.
+struct Range {
+    int64_t begin, end;
+
+    explicit Range(const AttentionItem& item)
+        : begin(item.window && item.first_position >= item.window ? item.first_position + 1 - item.window : 0),
+          end(item.first_position + item.num_rows) {}
+
+    int64_t first_chunk() const { return begin / kChunk; }
+    int64_t num_chunks() const { return (end - 1) / kChunk + 1; }
+};
+
+// The pieces of a chunk that an item sees.
+template <int dim>
+struct Chunk {
+    int64_t first = 0;  // position
+    int num_pieces = 0;
+    const uint16_t* pieces[kMaxPieces];
+
+    Chunk() = default;
+
+    Chunk(const AttentionItem& item, const Range& range, int64_t index) {
+        const int64_t begin = range.begin / kPiece * kPiece, end = (index + 1) * kChunk;
+        first = index * kChunk > begin ? index * kChunk : begin;
+        num_pieces = static_cast<int>(((end < range.end ? end : range.end) - first + kPiece - 1) / kPiece);
+        for (int piece = 0; piece < num_pieces; ++piece) pieces[piece] = item.cache + item.places[first / kPiece + piece];
+    }
+
+    // Asks for keys, or for values, that are in no cache yet.
+    void fetch_keys(int piece) const { fetch(piece, 0); }
+    void fetch_values(int piece) const { fetch(piece, kPiece * dim); }
+
+    void fetch_all() const {
+        for (int piece = 0; piece < num_pieces; ++piece) fetch_keys(piece), fetch_values(piece);
+    }
+
+   private:
+    void fetch(int piece, int begin) const {
+        if (piece >= num_pieces) return;
+        for (int at = begin; at < begin + kPiece * dim; at += 32) _mm_prefetch(pieces[piece] + at, _MM_HINT_T1);
+    }
+};
+
+// What is known about a query after some chunks: weights are relative to that of the score ``top``.
+template <int dim>
+struct Partial {
+    float mixed[dim];
+    float top, sum;
+    float unused[kLanes - 2];  // so that those of the next query begin a cache line as well
+
+    // Nothing seen yet.
+    void clear() {
+        top = kNothing;
+        sum = 0;
+        std::memset(mixed, 0, sizeof mixed);
+    }
+
+    // Takes in the next chunk.
+    void join(const Partial& next) {
+        const float both = next.top > top ? next.top : top;
+        const float here = exp2_one(top - both), there = exp2_one(next.top - both);
+        top = both;
+        sum = fma(next.sum, there, sum * here);
+        for (int i = 0; i < dim; i += kLanes) {
+            const Lanes scaled = _mm512_mul_ps(_mm512_loadu_ps(mixed + i), _mm512_set1_ps(here));
+            _mm512_storeu_ps(mixed + i, _mm512_fmadd_ps(_mm512_loadu_ps(next.mixed + i), _mm512_set1_ps(there), scaled));
+        }
+    }
+
+    void write(float* out) const {
+        const Lanes inverse = _mm512_set1_ps(1.0f / sum);
+        for (int i = 0; i < dim; i += kLanes) _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_loadu_ps(mixed + i), inverse));
+    }
+};
+
 // Query vectors of one key-value head, and what each sees. They are of consecutive positions, so that all of them together
 // see one range.
 template <int dim>
 class QueryTile {
    public:
     QueryTile(const AttentionItem& item, int first_head, int num_heads)
-        : item_(item), first_head_(first_head), num_heads_(num_heads), num_queries_(item.num_rows * num_heads) {
+        : item_(item), first_head_(first_head), num_heads_(num_heads), num_queries_(item.num_rows * num_heads), range_(item) {
         for (int query = 0; query < num_queries_; ++query) {
             end_[query] = item.first_position + query / num_heads + 1;
             begin_[query] = item.window && end_[query] > item.window ? end_[query] - item.window : 0;
@@ -57,37 +133,70 @@ class QueryTile {
             for (int i = 0; i < dim; i += 2 * kLanes)
                 store_bfloat16(queries_[query] + i, _mm512_mul_ps(_mm512_loadu_ps(from + i), scale),
                                _mm512_mul_ps(_mm512_loadu_ps(from + i + kLanes), scale));
-            top_[query] = kNothing;
-            sum_[query] = 0;
         }
-        std::memset(mixed_, 0, sizeof mixed_);
     }
 
-    // False if a value is not finite that some of the queries see and some do not: then each must be computed alone.
+    // Attends to everything, and writes the result. False if a value is not finite that some of the queries see and some
+    // do not: then each must be computed alone.
     bool run() {
-        const int64_t begin = begin_[0], end = end_[num_queries_ - 1];
-        bool fine = true;
-        for (int64_t chunk = begin / kChunk * kChunk; fine && chunk < end; chunk += kChunk) {
-            first_ = chunk > begin / kBlock * kBlock ? chunk : begin / kBlock * kBlock;
-            num_blocks_ = static_cast<int>(((chunk + kChunk < end ? chunk + kChunk : end) - first_ + kBlock - 1) / kBlock);
-            fine = find_blocks();
-            if (!fine) break;
-            if (item_.num_rows == 1) fetch();  // with more rows it is there since the rows before
-            multiply_keys();
-            for (int query = 0; query < num_queries_; ++query) weigh(query);
-            mix_values();
+        Partial<dim> totals[kMaxQueries];
+        for (int query = 0; query < num_queries_; ++query) totals[query].clear();
+        chunk_ = Chunk<dim>(item_, range_, range_.first_chunk());
+        if (is_cold() && !item_.is_expected) chunk_.fetch_all();
+        for (int64_t index = range_.first_chunk(); index < range_.num_chunks(); ++index) {
+            look_ahead(index + 1);
+            if (!compute()) {
+                release_tiles();
+                return false;
+            }
+            for (int query = 0; query < num_queries_; ++query) totals[query].join(fresh_[query]);
+            chunk_ = ahead_;
         }
         release_tiles();
-        for (int query = 0; fine && query < num_queries_; ++query) {
-            const Lanes inverse = _mm512_set1_ps(1.0f / sum_[query]);
-            float* to = item_.out + query / num_heads_ * item_.out_stride + (first_head_ + query % num_heads_) * dim;
-            for (int i = 0; i < dim; i += kLanes)
-                _mm512_storeu_ps(to + i, _mm512_mul_ps(_mm512_load_ps(mixed_[query] + i), inverse));
-        }
-        return fine;
+        for (int query = 0; query < num_queries_; ++query) totals[query].write(result(query));
+        return true;
+    }
+
+    // Attends to one chunk of one row; what comes of it, for each head.
+    void run_chunk(int64_t index, Partial<dim>* to) {
+        chunk_ = Chunk<dim>(item_, range_, index);
+        chunk_.fetch_all();
+        compute();
+        release_tiles();
+        for (int query = 0; query < num_queries_; ++query) to[query] = fresh_[query];
     }
 
    private:
+    // With more rows keys and values are there since the rows before.
+    bool is_cold() const { return item_.num_rows == 1; }
+
+    // What will be needed next: another chunk, or the first one of the next item.
+    void look_ahead(int64_t index) {
+        if (index < range_.num_chunks()) {
+            ahead_ = Chunk<dim>(item_, range_, index);
+        } else if (item_.next && item_.next->num_rows == 1) {
+            const Range range(*item_.next);
+            ahead_ = Chunk<dim>(*item_.next, range, range.first_chunk());
+        } else {
+            ahead_.num_pieces = 0;
+        }
+    }
+
+    // ``fresh_`` of the chunk.
+    bool compute() {
+        if (!find_values()) return false;
+        multiply_keys();
+        for (int query = 0; query < num_queries_; ++query) weigh(query);
+        mix_values();
+        for (int piece = chunk_.num_pieces; is_cold() && piece < ahead_.num_pieces; ++piece)
+            ahead_.fetch_keys(piece), ahead_.fetch_values(piece);
+        return true;
+    }
+
+    float* result(int query) const {
+        return item_.out + query / num_heads_ * item_.out_stride + (first_head_ + query % num_heads_) * dim;
+    }
+
     const float* vector(int query) const {
         return item_.queries + query / num_heads_ * item_.query_stride + (first_head_ + query % num_heads_) * dim;
     }
@@ -98,27 +207,25 @@ class QueryTile {
 
     // Which of the 16 positions from ``position`` on lie in [begin, end).
     static __mmask16 within(int64_t position, int64_t begin, int64_t end) {
-        const int64_t low = begin > position ? begin - position : 0, high = end - position < kBlock ? end - position : kBlock;
-        return low >= high ? 0 : static_cast<__mmask16>((0xffffu << low) & (0xffffu >> (kBlock - high)));
+        const int64_t low = begin > position ? begin - position : 0, high = end - position < kPiece ? end - position : kPiece;
+        return low >= high ? 0 : static_cast<__mmask16>((0xffffu << low) & (0xffffu >> (kPiece - high)));
     }
 
-    // Where the blocks of the chunk lie. Of one that is not seen as a whole the values are copied, without those that nobody
+    // Where the values of the chunk are. Of a piece that is not seen as a whole they are copied, without those that nobody
     // sees, since nothing is known about them.
-    bool find_blocks() {
-        const int64_t begin = begin_[0], end = end_[num_queries_ - 1];
+    bool find_values() {
+        const auto [begin, end] = range_;
         const int64_t all_begin = begin_[num_queries_ - 1], all_end = end_[0];
         int num_edges = 0;
-        for (int block = 0; block < num_blocks_; ++block) {
-            const int64_t position = first_ + block * kBlock, seen = position > begin ? position : begin;
-            const int64_t at = item_.slots[seen] / kBlock * item_.num_kv_heads + item_.kv_head;
-            keys_[block] = item_.keys + at * kBlock * dim;
-            values_[block] = item_.values + at * kBlock * dim;
-            if (position >= all_begin && position + kBlock <= all_end) continue;
+        for (int piece = 0; piece < chunk_.num_pieces; ++piece) {
+            const int64_t position = chunk_.first + piece * kPiece;
+            values_[piece] = chunk_.pieces[piece] + kPiece * dim;
+            if (position >= all_begin && position + kPiece <= all_end) continue;
             const __mmask16 mask = within(position, begin, end);
             uint16_t* copy = edges_[num_edges++];
-            const bool finite = copy_seen(values_[block], mask, copy);
+            const bool finite = copy_seen(values_[piece], mask, copy);
             if (!finite && (begin != all_begin || end != all_end)) return false;
-            values_[block] = copy;
+            values_[piece] = copy;
         }
         return true;
     }
@@ -126,7 +233,7 @@ class QueryTile {
     static bool copy_seen(const uint16_t* from, __mmask16 mask, uint16_t* to) {
         const __m512i exponents = _mm512_set1_epi16(0x7f80);
         __mmask32 odd = 0;
-        for (int pair = 0; pair < kBlock / 2; ++pair) {
+        for (int pair = 0; pair < kPiece / 2; ++pair) {
             const uint32_t both = mask >> (2 * pair) & 3;  // of two slots that lie side by side
             const auto keep = static_cast<__mmask32>((both & 1 ? 0x55555555u : 0) | (both & 2 ? 0xaaaaaaaau : 0));
             for (int i = 0; i < 2 * dim; i += 32) {
@@ -138,25 +245,18 @@ class QueryTile {
         return odd == 0;
     }
 
-    // Asks for keys and values, which are in no cache yet where each row has its own.
-    void fetch() const {
-        for (int block = 0; block < num_blocks_; ++block)
-            for (int at = 0; at < kBlock * dim; at += 32) _mm_prefetch(keys_[block] + at, _MM_HINT_T1);
-        for (int block = 0; block < num_blocks_; ++block)
-            for (int at = 0; at < kBlock * dim; at += 32) _mm_prefetch(values_[block] + at, _MM_HINT_T1);
-    }
-
     // scores_ [queries, positions of the chunk]
     void multiply_keys() {
         configure_tiles(AttentionTileConfig(num_queries_, 64, 16));
         if constexpr (dim <= 64) load_queries<0>(), load_queries<dim - 32>();
-        for (int block = 0; block < num_blocks_; block += 4) {
+        for (int piece = 0; piece < chunk_.num_pieces; piece += 4) {
+            for (int next = piece; is_cold() && next < piece + 4; ++next) ahead_.fetch_keys(next);
             asm volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
-            multiply_channels<0>(block);
-            store_scores<0>(block);
-            store_scores<1>(block);
-            store_scores<2>(block);
-            store_scores<3>(block);
+            multiply_channels<0>(piece);
+            store_scores<0>(piece);
+            store_scores<1>(piece);
+            store_scores<2>(piece);
+            store_scores<3>(piece);
         }
     }
 
@@ -165,68 +265,67 @@ class QueryTile {
         load_tile<4 + channel / 32 % 2>(queries_[0] + channel, 2 * dim);
     }
 
-    // 32 channels of four blocks, and then the next.
+    // 32 channels of four pieces, and then the next.
     template <int channel>
-    void multiply_channels(int block) {
+    void multiply_channels(int piece) {
         if constexpr (channel < dim) {
             if constexpr (dim > 64) load_queries<channel>();
-            multiply_block<0, channel>(block);
-            multiply_block<1, channel>(block);
-            multiply_block<2, channel>(block);
-            multiply_block<3, channel>(block);
-            multiply_channels<channel + 32>(block);
+            multiply_piece<0, channel>(piece);
+            multiply_piece<1, channel>(piece);
+            multiply_piece<2, channel>(piece);
+            multiply_piece<3, channel>(piece);
+            multiply_channels<channel + 32>(piece);
         }
     }
 
     template <int tile, int channel>
-    void multiply_block(int block) {
-        if (block + tile >= num_blocks_) return;
+    void multiply_piece(int piece) {
+        if (piece + tile >= chunk_.num_pieces) return;
         constexpr int left = 4 + channel / 32 % 2, right = 6 + tile % 2;
-        load_tile<right>(keys_[block + tile] + channel * kBlock, 64);
+        load_tile<right>(chunk_.pieces[piece + tile] + channel * kPiece, 64);
         asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(tile), "i"(left), "i"(right));
     }
 
     template <int tile>
-    void store_scores(int block) {
-        if (block + tile < num_blocks_) store_tile<tile>(scores_[0] + (block + tile) * kBlock, kChunk * sizeof(float));
+    void store_scores(int piece) {
+        if (piece + tile < chunk_.num_pieces) store_tile<tile>(scores_[0] + (piece + tile) * kPiece, kChunk * sizeof(float));
     }
 
-    // Scores of a query become weights, and what was mixed before is scaled down if these are larger. ``flaw`` becomes NaN
-    // if any score is not finite.
+    // Scores of a query become weights. ``flaw`` becomes NaN if any score is not finite.
     void weigh(int query) {
         float* scores = scores_[query];
+        const int num_pieces = chunk_.num_pieces;
         hide_unseen(query);
-        Lanes largest = _mm512_set1_ps(top_[query]), flaw = _mm512_setzero_ps();
-        for (int block = 0; block < num_blocks_; ++block) {
-            const Lanes x = _mm512_load_ps(scores + block * kBlock);
+        Lanes largest = _mm512_set1_ps(kNothing), flaw = _mm512_setzero_ps();
+        for (int piece = 0; piece < num_pieces; ++piece) {
+            const Lanes x = _mm512_load_ps(scores + piece * kPiece);
             largest = _mm512_max_ps(largest, x);
             flaw = _mm512_fmadd_ps(x, _mm512_setzero_ps(), flaw);
         }
-        const float before = top_[query], top = _mm512_reduce_max_ps(largest);
+        const float top = _mm512_reduce_max_ps(largest);
         Lanes total = flaw;
-        for (int block = 0; block < num_blocks_; block += 2) {
-            const Lanes low = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + block * kBlock), _mm512_set1_ps(top)));
+        for (int piece = 0; piece < num_pieces; piece += 2) {
+            const Lanes low = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + piece * kPiece), _mm512_set1_ps(top)));
             Lanes high = _mm512_setzero_ps();
-            if (block + 1 < num_blocks_)
-                high = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + (block + 1) * kBlock), _mm512_set1_ps(top)));
+            if (piece + 1 < num_pieces)
+                high = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + (piece + 1) * kPiece), _mm512_set1_ps(top)));
             total = _mm512_add_ps(_mm512_add_ps(total, low), high);
-            store_bfloat16(weights_[query] + block * kBlock, low, high);
+            store_bfloat16(weights_[query] + piece * kPiece, low, high);
         }
-        rescale_[query] = exp2_one(before - top);
-        top_[query] = top;
-        sum_[query] = fma(sum_[query], rescale_[query], _mm512_reduce_add_ps(total));
+        fresh_[query].top = top;
+        fresh_[query].sum = _mm512_reduce_add_ps(total);
     }
 
     // Scores of positions that a query does not see become so small that their weights are 0.
     void hide_unseen(int query) {
-        const auto seen = [&](int block) { return within(first_ + block * kBlock, begin_[query], end_[query]); };
-        const auto hide = [&](int block) {
-            float* scores = scores_[query] + block * kBlock;
-            _mm512_store_ps(scores, _mm512_mask_mov_ps(_mm512_set1_ps(kUnseen), seen(block), _mm512_load_ps(scores)));
+        const auto seen = [&](int piece) { return within(chunk_.first + piece * kPiece, begin_[query], end_[query]); };
+        const auto hide = [&](int piece) {
+            float* scores = scores_[query] + piece * kPiece;
+            _mm512_store_ps(scores, _mm512_mask_mov_ps(_mm512_set1_ps(kUnseen), seen(piece), _mm512_load_ps(scores)));
         };
-        int block = 0;
-        for (; block < num_blocks_ && seen(block) != 0xffff; ++block) hide(block);
-        for (int last = num_blocks_ - 1; last > block && seen(last) != 0xffff; --last) hide(last);
+        int piece = 0;
+        for (; piece < chunk_.num_pieces && seen(piece) != 0xffff; ++piece) hide(piece);
+        for (int last = chunk_.num_pieces - 1; last > piece && seen(last) != 0xffff; --last) hide(last);
     }
 
     // 64 channels at a time: weights [queries, 16 positions] times values [16 positions, 16 channels].
@@ -240,31 +339,28 @@ class QueryTile {
         if constexpr (channel < dim) {
             constexpr int num_tiles = dim - channel < 64 ? (dim - channel) / 16 : 4;
             asm volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
-            for (int block = 0; block < num_blocks_; block += 2) {
-                mix_block<0, channel, num_tiles>(block);
-                if (block + 1 < num_blocks_) mix_block<1, channel, num_tiles>(block + 1);
+            for (int piece = 0; piece < chunk_.num_pieces; piece += 2) {
+                if (channel == 0 && is_cold()) ahead_.fetch_values(piece), ahead_.fetch_values(piece + 1);
+                mix_piece<0, channel, num_tiles>(piece);
+                if (piece + 1 < chunk_.num_pieces) mix_piece<1, channel, num_tiles>(piece + 1);
             }
-            alignas(64) float results[kMaxQueries][64];
-            store_tile<0>(results[0], sizeof results[0]);
-            store_tile<1>(results[0] + 16, sizeof results[0]);
-            store_tile<2>(results[0] + 32, sizeof results[0]);
-            store_tile<3>(results[0] + 48, sizeof results[0]);
-            for (int query = 0; query < num_queries_; ++query) {
-                const Lanes rescale = _mm512_set1_ps(rescale_[query]);
-                for (int tile = 0; tile < num_tiles; ++tile) {
-                    float* to = mixed_[query] + channel + 16 * tile;
-                    const Lanes here = _mm512_load_ps(results[query] + 16 * tile);
-                    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), rescale, here));
-                }
-            }
+            store_mixed<0, channel, num_tiles>();
+            store_mixed<1, channel, num_tiles>();
+            store_mixed<2, channel, num_tiles>();
+            store_mixed<3, channel, num_tiles>();
             mix_channels<channel + 64>();
         }
     }
 
+    template <int tile, int channel, int num_tiles>
+    void store_mixed() {
+        if constexpr (tile < num_tiles) store_tile<tile>(fresh_[0].mixed + channel + 16 * tile, sizeof fresh_[0]);
+    }
+
     template <int parity, int channel, int num_tiles>
-    void mix_block(int block) {
-        load_tile<4 + parity>(weights_[0] + block * kBlock, 2 * kChunk);
-        const uint16_t* values = values_[block] + 2 * channel;
+    void mix_piece(int piece) {
+        load_tile<4 + parity>(weights_[0] + piece * kPiece, 2 * kChunk);
+        const uint16_t* values = values_[piece] + 2 * channel;
         mix_tile<parity, 0, num_tiles>(values);
         mix_tile<parity, 1, num_tiles>(values);
         mix_tile<parity, 2, num_tiles>(values);
@@ -282,16 +378,15 @@ class QueryTile {
 
     const AttentionItem& item_;
     const int first_head_, num_heads_, num_queries_;
+    const Range range_;
     int64_t begin_[kMaxQueries], end_[kMaxQueries];  // what each query sees
-    int64_t first_;                                  // position that the chunk's first block begins with
-    int num_blocks_;
-    const uint16_t *keys_[kChunk / kBlock], *values_[kChunk / kBlock];
-    float top_[kMaxQueries], sum_[kMaxQueries], rescale_[kMaxQueries];
+    Chunk<dim> chunk_, ahead_;
+    const uint16_t* values_[kMaxPieces];
+    alignas(64) Partial<dim> fresh_[kMaxQueries];
     alignas(64) uint16_t queries_[kMaxQueries][dim];
     alignas(64) float scores_[kMaxQueries][kChunk];
     alignas(64) uint16_t weights_[kMaxQueries][kChunk];
-    alignas(64) float mixed_[kMaxQueries][dim];
-    alignas(64) uint16_t edges_[kMaxEdges][kBlock * dim];
+    alignas(64) uint16_t edges_[kMaxEdges][kPiece * dim];
 };
 
 template <int dim>
@@ -304,15 +399,41 @@ void attend_tiles(const AttentionItem& item) {
     }
 }
 
+// One chunk of an item of one row, [heads] of ``Partial``; see ``Kernels::attend_chunk``.
+template <int dim>
+void attend_chunk_tiles(const AttentionItem& item, int64_t chunk, float* to) {
+    const Range range(item);
+    if (chunk < range.first_chunk() || chunk >= range.num_chunks()) return;
+    const int heads = item.num_heads < kMaxQueries ? item.num_heads : kMaxQueries;
+    for (int head = 0; head < item.num_heads; head += heads) {
+        const int count = item.num_heads - head < heads ? item.num_heads - head : heads;
+        QueryTile<dim>(item, head, count).run_chunk(chunk, reinterpret_cast<Partial<dim>*>(to) + head);
+    }
+}
+
+// Joins the chunks of an item, [chunks, heads] of ``Partial``.
+template <int dim>
+void join_tiles(const AttentionItem& item, const float* chunks) {
+    const Range range(item);
+    const auto* parts = reinterpret_cast<const Partial<dim>*>(chunks);
+    for (int head = 0; head < item.num_heads; ++head) {
+        Partial<dim> total;
+        total.clear();
+        for (int64_t chunk = range.first_chunk(); chunk < range.num_chunks(); ++chunk)
+            total.join(parts[chunk * item.num_heads + head]);
+        total.write(item.out + head * dim);
+    }
+}
+
 // One row of keys and of values goes into the cache.
 inline void store_tiles(const CacheRow& row) {
-    const int64_t size = int64_t{kBlock} * row.dim, at = row.slot / kBlock * row.num_kv_heads * size;
-    const int place = static_cast<int>(row.slot % kBlock);
+    const int64_t size = int64_t{kPiece} * row.dim;
+    const int place = row.position;
     for (int head = 0; head < row.num_kv_heads; ++head) {
-        uint16_t* keys = row.key_cache + at + head * size + 2 * place;
-        uint16_t* values = row.value_cache + at + head * size + place / 2 * 2 * row.dim + place % 2;
+        uint16_t* keys = row.piece + 2 * head * size + 2 * place;
+        uint16_t* values = row.piece + (2 * head + 1) * size + place / 2 * 2 * row.dim + place % 2;
         for (int i = 0; i < row.dim; ++i) {
-            keys[i / 2 * 2 * kBlock + i % 2] = to_bfloat16_one(row.keys[head * row.dim + i]);
+            keys[i / 2 * 2 * kPiece + i % 2] = to_bfloat16_one(row.keys[head * row.dim + i]);
             values[2 * i] = to_bfloat16_one(row.values[head * row.dim + i]);
         }
     }

@@ -11,7 +11,7 @@ void score(const OneRow& item) {
         const int count = static_cast<int>(num_keys - j < kLanes ? num_keys - j : kLanes);
         for (int key = 0; key < kLanes; ++key) {
             const int64_t at = item.first + j + (key < count ? key : 0);
-            const uint16_t* k = item.keys + item.slots[at] * item.slot_stride;
+            const uint16_t* k = item.key(at);
             for (int c = 0; c < chunks; ++c) _mm512_store_ps(keys[key] + c * kLanes, widen(k + c * kLanes));
         }
         for (int head = 0; head < item.num_heads; ++head) {
@@ -38,7 +38,7 @@ void mix_part(const OneRow& item, int dim, int head, int chunk, const float* inv
         for (auto& total : row) total = _mm512_setzero_ps();
     const float* weights = item.scores + head * num_keys;
     for (int64_t j = 0; j < num_keys; ++j) {
-        const uint16_t* v = item.values + item.slots[item.first + j] * item.slot_stride + chunk * kLanes;
+        const uint16_t* v = item.value(item.first + j) + chunk * kLanes;
         Lanes value[chunks];
         for (int c = 0; c < chunks; ++c) value[c] = widen(v + c * kLanes);
         for (int h = 0; h < heads; ++h) {

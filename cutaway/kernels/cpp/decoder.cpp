@@ -10,6 +10,7 @@ namespace cutaway {
 namespace {
 
 constexpr int64_t kOwnRows = 32;  // with so many rows for each thread, each computes its own with all weights
+constexpr int64_t kManyItems = 8;  // of attention for each thread: with fewer, long ones are divided
 constexpr int64_t kMaxOwnRows = 64;  // and so many at a time, which stay in the cache of its core
 
 template <typename Number>
@@ -51,17 +52,21 @@ Decoder::Decoder(const DecoderConfig& config, std::vector<LayerWeights> layers, 
 
 void Decoder::forward(const Batch& batch, float* hidden) {
     find_rows(batch);
+    find_places(batch);
     reserve();
     const int64_t width = config_.hidden_size;
     pool_.run([&](int thread) {
         for_each_work(thread, [&](const Work& work) { embed(batch, work); });
         for (size_t index = 0; index < layers_.size(); ++index) {
             const LayerWeights& layer = layers_[index];
-            const LayerCache& cache = batch.caches[index];
-            for_each_work(thread, [&](const Work& work) { project(batch, layer, cache, work, thread); });
-            if (thread == 0) next_item_.store(0, std::memory_order_relaxed);
+            uint16_t* cache = batch.caches[index];
+            for_each_work(thread, [&](const Work& work) { project(layer, cache, work, thread); });
+            if (thread == 0) next_item_.store(pool_.size(), std::memory_order_relaxed);
             pool_.barrier();
-            attend(batch, layer, cache, thread);
+            if (num_chunks_)
+                attend_chunks(layer, cache, thread);
+            else
+                attend(layer, cache, thread);
             pool_.barrier();
             for_each_work(thread, [&](const Work& work) { transform(layer, work, thread); });
         }
@@ -87,6 +92,7 @@ void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
 // Which request each row belongs to, and which rows attention takes together.
 void Decoder::find_rows(const Batch& batch) {
     num_rows_ = batch.num_rows;
+    num_spans_ = batch.num_spans;
     rows_.resize(num_rows_);
     row_blocks_.clear();
     longest_ = 0;
@@ -98,6 +104,35 @@ void Decoder::find_rows(const Batch& batch) {
             row_blocks_.push_back({span.first_row + row, std::min(together, span.num_rows - row), index, span.start + row});
         longest_ = std::max(longest_, span.start + span.num_rows);
     }
+    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
+    const Chunking chunking = kernels_->chunking(config_.head_dim);
+    num_chunks_ = 0;
+    if (chunking.num_positions && num_rows_ == num_spans_ && num_items < kManyItems * pool_.size() &&
+        longest_ > chunking.num_positions)
+        num_chunks_ = (longest_ - 1) / chunking.num_positions + 1;
+}
+
+// Where keys and values lie, from slots, which count rows of keys from the first of a layer: those of a block are followed
+// by as many rows of values, and both together are cut into pieces of 16 positions.
+void Decoder::find_places(const Batch& batch) {
+    const int64_t row_size = config_.num_kv_heads * config_.head_dim;
+    places_.clear();
+    first_places_.clear();
+    for (int64_t index = 0; index < batch.num_groups * batch.num_spans; ++index) {
+        const Span& span = batch.spans[index % batch.num_spans];
+        const int64_t end = span.start + span.num_rows;
+        first_places_.push_back(places_.size());
+        for (int64_t position = 0; position < end; position += kPiece) {
+            // Of 16 positions the last has not been given back if any has not.
+            const int64_t slot = batch.slots[index][std::min(position + kPiece, end) - 1];
+            const int64_t in_block = slot % batch.block_size;
+            places_.push_back((slot - in_block + in_block / kPiece * 2 * kPiece) * row_size);
+        }
+    }
+}
+
+const int64_t* Decoder::places(const LayerWeights& layer, int64_t span) const {
+    return places_.data() + first_places_[layer.group * num_spans_ + span];
 }
 
 // Room for everything that a step needs; grows to the largest step seen.
@@ -108,6 +143,8 @@ void Decoder::reserve() {
     grow(heads_, num_rows_ * (q_size + 2 * kv_size));
     grow(attended_, num_rows_ * q_size);
     grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
+    const int64_t num_numbers = kernels_->chunking(config_.head_dim).num_numbers;
+    grow(chunks_, num_rows_ * num_chunks_ * config_.num_heads * num_numbers);
     const int64_t own = rows_of_own();
     if (!own) shared_.reserve(num_rows_, widest, config_.intermediate_size, config_.hidden_size);
     for (Room& room : rooms_) {
@@ -150,18 +187,17 @@ void Decoder::embed(const Batch& batch, const Work& work) {
 }
 
 // From the residual stream to queries, and to keys and values in the cache.
-void Decoder::project(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work,
-                      int thread) {
+void Decoder::project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread) {
     const int64_t size = (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_dim;
     norm_and_quantize(x_.data(), layer.attention_norm, work, thread);
     work.meet();
     multiply(layer.qkv, work, heads_.data() + work.first_row * size, false);
     work.meet();
-    finish_heads(batch, layer, cache, work);
+    finish_heads(layer, cache, work);
 }
 
 // Bias, norms of heads, rotation; queries stay, keys and values go into the cache.
-void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work) {
+void Decoder::finish_heads(const LayerWeights& layer, uint16_t* cache, const Work& work) {
     const int64_t dim = config_.head_dim, half = dim / 2;
     const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim, size = q_size + 2 * kv_size;
     for (int64_t index = work.part; index < work.num_rows; index += work.parts) {
@@ -179,41 +215,64 @@ void Decoder::finish_heads(const Batch& batch, const LayerWeights& layer, const 
         kernels_->rotate(heads, config_.num_heads + config_.num_kv_heads, dim, angles, angles + half);
         for (int64_t i = 0; i < q_size; ++i) heads[i] *= config_.attention_scale;
         const Row& of = rows_[row];
-        const int64_t slot = batch.slots[layer.group * batch.num_spans + of.span][of.position];
-        kernels_->store({heads + q_size, heads + q_size + kv_size, cache.keys, cache.values, slot, config_.num_kv_heads,
-                         config_.head_dim});
+        kernels_->store({heads + q_size, heads + q_size + kv_size, cache + places(layer, of.span)[of.position / kPiece],
+                         static_cast<int32_t>(of.position % kPiece), config_.num_kv_heads, config_.head_dim});
     }
 }
 
-// Some rows of a request and a key-value head are an item; threads take the next one when they are done with one, since
-// some see more.
-void Decoder::attend(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread) {
+// Some rows of a request and a key-value head are an item.
+AttentionItem Decoder::attention_item(const LayerWeights& layer, const uint16_t* cache, int64_t index, int thread) {
     const int64_t dim = config_.head_dim, sharing = config_.num_heads / config_.num_kv_heads;
     const int64_t q_size = config_.num_heads * dim, size = q_size + 2 * config_.num_kv_heads * dim;
+    // The last rows first: they see the most, and what is left for the end is small.
+    const RowBlock& rows = row_blocks_[row_blocks_.size() - 1 - index / config_.num_kv_heads];
+    const int64_t head = index % config_.num_kv_heads;
+    AttentionItem item{};
+    item.queries = heads_.data() + rows.first_row * size + head * sharing * dim;
+    item.query_stride = size;
+    item.out = attended_.data() + rows.first_row * q_size + head * sharing * dim;
+    item.out_stride = q_size;
+    item.cache = cache + head * 2 * kPiece * dim;
+    item.places = places(layer, rows.span);
+    item.first_position = rows.position;
+    item.window = layer.window;
+    item.num_rows = rows.num_rows;
+    item.num_heads = sharing;
+    item.dim = dim;
+    item.scores = rooms_[thread].scores.data();
+    return item;
+}
+
+// Threads take the next item when they begin with one, since some items see more.
+void Decoder::attend(const LayerWeights& layer, const uint16_t* cache, int thread) {
     const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
-    int64_t index;
-    while ((index = next_item_.fetch_add(1, std::memory_order_relaxed)) < num_items) {
-        // The last rows first: they see the most, and what is left for the end is small.
-        const RowBlock& rows = row_blocks_[row_blocks_.size() - 1 - index / config_.num_kv_heads];
-        const int64_t head = index % config_.num_kv_heads;
-        AttentionItem item{};
-        item.queries = heads_.data() + rows.first_row * size + head * sharing * dim;
-        item.query_stride = size;
-        item.out = attended_.data() + rows.first_row * q_size + head * sharing * dim;
-        item.out_stride = q_size;
-        item.keys = cache.keys;
-        item.values = cache.values;
-        item.slots = batch.slots[layer.group * batch.num_spans + rows.span];
-        item.first_position = rows.position;
-        item.window = layer.window;
-        item.num_rows = rows.num_rows;
-        item.num_heads = sharing;
-        item.dim = dim;
-        item.num_kv_heads = config_.num_kv_heads;
-        item.kv_head = head;
-        item.scores = rooms_[thread].scores.data();
+    AttentionItem items[2];  // this one and the next, by turns
+    int64_t index = thread;
+    if (index < num_items) items[0] = attention_item(layer, cache, index, thread);
+    for (int turn = 0; index < num_items; turn = 1 - turn) {
+        index = next_item_.fetch_add(1, std::memory_order_relaxed);
+        AttentionItem &item = items[turn], &next = items[1 - turn];
+        if (index < num_items) {
+            next = attention_item(layer, cache, index, thread);
+            next.is_expected = item.num_rows == 1;
+            item.next = &next;
+        }
         kernels_->attend(item);
     }
+}
+
+// Few items that see much: threads divide what they see.
+void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread) {
+    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
+    const int64_t part_size = config_.num_heads / config_.num_kv_heads * kernels_->chunking(config_.head_dim).num_numbers;
+    int64_t index = thread;
+    for (; index < num_items * num_chunks_; index = next_item_.fetch_add(1, std::memory_order_relaxed)) {
+        const AttentionItem item = attention_item(layer, cache, index / num_chunks_, thread);
+        kernels_->attend_chunk(item, index % num_chunks_, chunks_.data() + index * part_size);
+    }
+    pool_.barrier();
+    for (index = thread; index < num_items; index += pool_.size())
+        kernels_->join_chunks(attention_item(layer, cache, index, thread), chunks_.data() + index * num_chunks_ * part_size);
 }
 
 // From what was attended to, through the feed-forward network, back to the residual stream.

@@ -33,16 +33,15 @@ struct Span {
     int64_t first_row, num_rows, start;
 };
 
-struct LayerCache {
-    uint16_t *keys, *values;  // bfloat16, as much as [slots, kv_heads, head_dim], as ``Kernels::store`` lays it out
-};
 
 struct Batch {
     int64_t num_rows, num_spans;
     const int64_t* token_ids;           // [rows]
     const Span* spans;                  // together all rows, in order
-    const int64_t* const* slots;        // [groups * spans]: of the positions of a span in a group, [start + num_rows]
-    const LayerCache* caches;           // of each layer
+    const int64_t* const* slots;  // [groups * spans]: of the positions of a span in a group, [start + num_rows]
+    int64_t num_groups;
+    int64_t block_size;       // positions whose keys and values lie in one piece, a multiple of 16
+    uint16_t* const* caches;  // bfloat16, of each layer: the keys of slot 0
 };
 
 // What rows need between products.
@@ -109,15 +108,19 @@ class Decoder {
     };
 
     void find_rows(const Batch& batch);
+    void find_places(const Batch& batch);
+    const int64_t* places(const LayerWeights& layer, int64_t span) const;
     void reserve();
     int64_t rows_of_own() const;
     template <typename Function>
     void for_each_work(int thread, Function function);
 
     void embed(const Batch& batch, const Work& work);
-    void project(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work, int thread);
-    void finish_heads(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, const Work& work);
-    void attend(const Batch& batch, const LayerWeights& layer, const LayerCache& cache, int thread);
+    void project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread);
+    void finish_heads(const LayerWeights& layer, uint16_t* cache, const Work& work);
+    AttentionItem attention_item(const LayerWeights& layer, const uint16_t* cache, int64_t index, int thread);
+    void attend(const LayerWeights& layer, const uint16_t* cache, int thread);
+    void attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread);
     void transform(const LayerWeights& layer, const Work& work, int thread);
 
     void norm_and_quantize(const float* x, const float* weight, const Work& work, int thread);
@@ -135,11 +138,15 @@ class Decoder {
     const Kernels* kernels_;
     Pool pool_;
 
-    int64_t num_rows_ = 0, longest_ = 0;
+    int64_t num_rows_ = 0, num_spans_ = 0, longest_ = 0;
+    int64_t num_chunks_ = 0;  // that attention to each row is divided into; 0 if it is not
     std::atomic<int64_t> next_item_{0};
     std::vector<Row> rows_;
     std::vector<RowBlock> row_blocks_;
+    std::vector<int64_t> places_;        // numbers from a layer's first to those of each 16 positions of each span
+    std::vector<int64_t> first_places_;  // of each group and span, in places_
     std::vector<float> x_, heads_, attended_;
+    std::vector<float> chunks_;  // what attention makes of each chunk
     std::vector<float> angles_;  // [ropes, rows, 2, head_dim / 2], cosines before sines
     Buffers shared_;
     std::vector<Room> rooms_;

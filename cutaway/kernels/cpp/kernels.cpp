@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "half.h"
 
@@ -112,27 +113,68 @@ void store(const CacheRow& row) {
 #if defined(__AMX_BF16__)
     if (row.dim % 32 == 0) return store_tiles(row);
 #endif
-    const int64_t size = row.num_kv_heads * row.dim;
-    for (int64_t i = 0; i < size; ++i) row.key_cache[row.slot * size + i] = to_bfloat16_one(row.keys[i]);
-    for (int64_t i = 0; i < size; ++i) row.value_cache[row.slot * size + i] = to_bfloat16_one(row.values[i]);
+    const int64_t size = int64_t{kPiece} * row.dim;
+    for (int head = 0; head < row.num_kv_heads; ++head) {
+        uint16_t* keys = row.piece + 2 * head * size + row.position * row.dim;
+        for (int i = 0; i < row.dim; ++i) keys[i] = to_bfloat16_one(row.keys[head * row.dim + i]);
+        for (int i = 0; i < row.dim; ++i) keys[size + i] = to_bfloat16_one(row.values[head * row.dim + i]);
+    }
+}
+
+Chunking chunking([[maybe_unused]] int dim) {
+#if defined(__AMX_BF16__)
+    if (dim % 32 == 0) return {kChunk, dim + kLanes};
+#endif
+    return {0, 0};
+}
+
+template <int dim>
+void attend_chunk_dim([[maybe_unused]] const AttentionItem& item, [[maybe_unused]] int64_t chunk,
+                      [[maybe_unused]] float* to) {
+#if defined(__AMX_BF16__)
+    if constexpr (dim % 32 == 0) return attend_chunk_tiles<dim>(item, chunk, to);
+#endif
+    std::abort();  // ``chunking`` says that there are none
+}
+
+template <int dim>
+void join_chunks_dim([[maybe_unused]] const AttentionItem& item, [[maybe_unused]] const float* chunks) {
+#if defined(__AMX_BF16__)
+    if constexpr (dim % 32 == 0) return join_tiles<dim>(item, chunks);
+#endif
+    std::abort();
+}
+
+// Calls what was made for heads of so many channels. native.HEAD_DIMS says which there are.
+template <typename Function>
+void for_dim(int dim, Function function) {
+    switch (dim) {
+        case 32:
+            return function(std::integral_constant<int, 32>());
+        case 64:
+            return function(std::integral_constant<int, 64>());
+        case 80:
+            return function(std::integral_constant<int, 80>());
+        case 96:
+            return function(std::integral_constant<int, 96>());
+        case 128:
+            return function(std::integral_constant<int, 128>());
+        case 256:
+            return function(std::integral_constant<int, 256>());
+    }
+    std::abort();
 }
 
 void attend(const AttentionItem& item) {
-    switch (item.dim) {
-        case 32:
-            return attend_dim<32>(item);
-        case 64:
-            return attend_dim<64>(item);
-        case 80:
-            return attend_dim<80>(item);
-        case 96:
-            return attend_dim<96>(item);
-        case 128:
-            return attend_dim<128>(item);
-        case 256:
-            return attend_dim<256>(item);
-    }
-    std::abort();  // native.HEAD_DIMS says which there are
+    for_dim(item.dim, [&](auto dim) { attend_dim<dim()>(item); });
+}
+
+void attend_chunk(const AttentionItem& item, int64_t chunk, float* to) {
+    for_dim(item.dim, [&](auto dim) { attend_chunk_dim<dim()>(item, chunk, to); });
+}
+
+void join_chunks(const AttentionItem& item, const float* chunks) {
+    for_dim(item.dim, [&](auto dim) { join_chunks_dim<dim()>(item, chunks); });
 }
 
 #define CUTAWAY_TEXT(x) #x
@@ -144,7 +186,8 @@ void attend(const AttentionItem& item) {
 
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
-        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, store, silu_mul, gelu_mul,
+        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, chunking, attend_chunk,
+        join_chunks, store, silu_mul, gelu_mul,
     };
     return &kernels;
 }

@@ -16,12 +16,14 @@ struct AttentionItem {
     int64_t query_stride;  // numbers from one row to the next
     float* out;            // [rows, heads, dim]
     int64_t out_stride;
-    const uint16_t *keys, *values;  // bfloat16, the whole cache of the layer, as ``store`` has filled it
-    const int64_t* slots;           // of each position of the request
-    int64_t first_position;         // of the first row
-    int64_t window;                 // positions that a row sees, its own included; 0 for all
-    int32_t num_rows, num_heads, dim, num_kv_heads, kv_head;
-    float* scores;  // room for [heads, positions]
+    const uint16_t* cache;  // bfloat16, of the layer and the key-value head, as ``store`` has filled it
+    const int64_t* places;  // numbers from there to the first of each 16 positions of the request
+    int64_t first_position;  // of the first row
+    int64_t window;          // positions that a row sees, its own included; 0 for all
+    int32_t num_rows, num_heads, dim;
+    float* scores;              // room for [heads, positions]
+    const AttentionItem* next;  // what the thread will do next, or null: its keys and values are asked for meanwhile
+    bool is_expected;           // whether that was done for this one
 
     AttentionItem row(int64_t index) const {
         AttentionItem one = *this;
@@ -33,12 +35,18 @@ struct AttentionItem {
     }
 };
 
-// Where one row of keys and values goes.
+// Where the keys and values of one row go: to one of the 16 positions of a piece of the cache.
+//
+// A piece is [kv_heads, 2, 16, dim], keys before values. An instruction set may order each 16 x dim numbers as it likes.
 struct CacheRow {
     const float *keys, *values;  // [kv_heads, dim]
-    uint16_t *key_cache, *value_cache;
-    int64_t slot;
-    int32_t num_kv_heads, dim;
+    uint16_t* piece;
+    int32_t position, num_kv_heads, dim;
+};
+
+// How attention to one row can be divided: between how many positions, and into how many numbers for each head.
+struct Chunking {
+    int64_t num_positions, num_numbers;  // 0 if it cannot
 };
 
 struct Kernels {
@@ -53,6 +61,11 @@ struct Kernels {
     // How many rows ``attend`` takes at once.
     int (*rows_together)(int num_heads, int dim);
     void (*attend)(const AttentionItem& item);
+    // The same for an item of one row in two parts: chunks, in any order, to [heads, num_numbers] each, and then the
+    // result, from [chunks, heads, num_numbers]. Chunks that the item does not see are left out.
+    Chunking (*chunking)(int dim);
+    void (*attend_chunk)(const AttentionItem& item, int64_t chunk, float* to);
+    void (*join_chunks)(const AttentionItem& item, const float* chunks);
     void (*store)(const CacheRow& row);
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
     void (*gelu_mul)(const float* gate, const float* up, int n, float* out);

@@ -13,6 +13,7 @@ namespace cutaway {
 
 constexpr int kPanelRows = 16;
 constexpr int kGroup = 32;
+constexpr int kPiece = 16;  // positions of a request whose keys and values lie in one piece
 constexpr int kTileRows = 16;  // rows of activations that are multiplied at once where there are many
 
 enum Format : int32_t {
