@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.kernels.batch import LayerStore, TokenBatch
+from cutaway.kernels.softmax import RowScan
 from cutaway.models.config import ModelConfig
 
 
@@ -36,4 +37,8 @@ class Model(Protocol):
         Returns:
             float32 [samples, vocab]: the scores of every token after those rows.
         """
+        ...
+
+    def scan(self, logits: npt.NDArray[np.float32]) -> list[RowScan]:
+        """What is to be known about each row of ``compute``'s result before a token is chosen."""
         ...

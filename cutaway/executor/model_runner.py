@@ -69,11 +69,11 @@ class ModelRunner:
         choices: dict[str, TokenChoice] = {}
         failures: dict[str, str] = {}
         sampled = [rows for rows in plan.rows if rows.needs_sample]
-        for rows, row in zip(sampled, logits, strict=True):
+        for rows, row, scan in zip(sampled, logits, self.model.scan(logits), strict=True):
             sequence = self._sequences[rows.request_id]
             new, position = sequence.new, rows.start + rows.num_rows
             try:
-                choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates)
+                choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates, scan)
             except GenerationError as error:
                 failures[rows.request_id] = str(error)
                 sequence.append_token(0)  # a plan that runs ahead may have rows for a token here

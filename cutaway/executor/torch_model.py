@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutaway.kernels.batch import LayerStore, TokenBatch
+from cutaway.kernels.softmax import RowScan, scan_row
 from cutaway.layers.batch import LayerCache
 from cutaway.models.decoder import Decoder
 
@@ -34,6 +35,10 @@ class TorchModel:
             return np.empty((0, self.config.vocab_size), dtype=np.float32)
         logits: npt.NDArray[np.float32] = self.decoder.logits(hidden[list(sampled)]).numpy()
         return logits
+
+    def scan(self, logits: npt.NDArray[np.float32]) -> list[RowScan]:
+        """See ``Model.scan``."""
+        return [scan_row(np.ascontiguousarray(row)) for row in logits]
 
     def _tensor(self, bits: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(bits).view(self._dtype)

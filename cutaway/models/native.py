@@ -13,6 +13,7 @@ import numpy as np
 from cutaway.kernels import native
 from cutaway.kernels.batch import LayerStore, TokenBatch
 from cutaway.kernels.native import Floats, address
+from cutaway.kernels.softmax import RowScan, taken
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.models.reading import refuse_unread, rope_frequencies
 from cutaway.models.registry import read_config
@@ -160,6 +161,12 @@ class NativeDecoder:
             rows, out = address(hidden), address(scores)
             self._check(self._library.cutaway_decoder_logits(self._decoder, rows, len(hidden), out))
         return scores
+
+    def scan(self, logits: Floats) -> list[RowScan]:
+        """See ``executor.model.Model``; each thread scans rows of its own."""
+        found = (native.RowScan * len(logits))()
+        self._library.cutaway_decoder_scan(self._decoder, address(logits), len(logits), found)
+        return [taken(each) for each in found]
 
     def _forward(self, batch: TokenBatch, cache: Sequence[LayerStore]) -> Floats:
         """Hidden states after the last norm, [rows, hidden]."""

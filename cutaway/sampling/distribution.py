@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.kernels.softmax import exp_sum
 from cutaway.sampling.order import FallingOrder
 from cutaway.types import Candidate, Draw
 
@@ -31,13 +32,11 @@ class Distribution:
         self.order = order
         self._temperature = temperature
         self._best_logit = float(order.logits[order.best_id])
-        weights = order.logits.astype(np.float64)  # [vocab]
-        weights -= self._best_logit
-        with np.errstate(over="ignore"):
-            weights /= temperature
-        self._weights: Weights = np.exp(weights, out=weights)
-        self._total = float(self._weights.sum())
-        self._sums: Weights = np.empty(0)
+        self._total = order.scan.exp_sum
+        if temperature != 1:
+            self._total = exp_sum(order.logits, self._best_logit, temperature)
+        self._weights: Weights = np.empty(0)  # of the most likely tokens, as far as someone looked
+        self._sums: Weights = np.empty(0)  # of the first 1, 2, 3 … of them
 
     def mass(self, num_kept: int) -> float:
         """The sum of the weights of the ``num_kept`` most likely tokens."""
@@ -59,7 +58,13 @@ class Distribution:
 
     def num_above_ratio(self, ratio: float) -> int:
         """How many tokens have at least ``ratio`` times the probability of the most likely one."""
-        return int(np.count_nonzero(self._weights >= ratio))
+        num_wanted = 1
+        while True:
+            weights = self._falling_weights(num_wanted)
+            num_above = int(np.count_nonzero(weights >= ratio))
+            if num_above < weights.size or weights.size == self.order.logits.size:
+                return num_above
+            num_wanted = weights.size + 1
 
     def num_reaching(self, level: float, num_kept: int, side: Literal["left", "right"]) -> int:
         """The fewest most likely tokens whose share of the kept mass reaches ``level``; at most ``num_kept``.
@@ -85,17 +90,27 @@ class Distribution:
         The intervals tile [0, 1) in falling order. What rounding leaves over at the end goes to the last token, that
         is, the last one whose probability float64 can hold.
         """
-        num_possible = min(num_kept, int(np.count_nonzero(self._weights >= _SMALLEST_DRAWN)))
-        place = min(self.num_reaching(uniform, num_kept, "right"), num_possible)
-        token_id = int(self.order.prefix(place)[place - 1])
+        place = self.num_reaching(uniform, num_kept, "right")
+        weights = self._falling_weights(place + 1)
+        place = min(place, int(np.count_nonzero(weights[:place] >= _SMALLEST_DRAWN)))
+        is_last = place == num_kept or not np.any(weights[place : place + 1] >= _SMALLEST_DRAWN)
         mass = self.mass(num_kept)
         sums = self._cumulative(place)
         low = float(sums[place - 2]) / mass if place > 1 else 0.0
-        high = min(float(sums[place - 1]) / mass, 1.0) if place < num_possible else 1.0
-        return token_id, Draw(uniform, low, high, float(self._weights[token_id]) / mass)
+        high = 1.0 if is_last else min(float(sums[place - 1]) / mass, 1.0)
+        return int(self.order.prefix(place)[place - 1]), Draw(uniform, low, high, float(weights[place - 1]) / mass)
+
+    def _falling_weights(self, count: int) -> Weights:
+        """Weights of at least the ``count`` most likely tokens, or of all."""
+        if count > self._weights.size:
+            logits = self.order.logits[self.order.prefix(count)].astype(np.float64)
+            with np.errstate(over="ignore"):
+                self._weights = np.exp((logits - self._best_logit) / self._temperature)
+        return self._weights
 
     def _cumulative(self, count: int) -> Weights:
         """Sums of the weights of the 1, 2, 3 … most likely tokens, for at least ``count`` of them."""
-        if count > self._sums.size:
-            self._sums = np.cumsum(self._weights[self.order.prefix(count)])
+        weights = self._falling_weights(count)
+        if weights.size > self._sums.size:
+            self._sums = np.cumsum(weights)
         return self._sums

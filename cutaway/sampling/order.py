@@ -11,26 +11,35 @@ of threads nor on what else runs, and its sorts and selections are vectorised (m
 import numpy as np
 import numpy.typing as npt
 
+from cutaway.kernels.softmax import RowScan, scan_row
+
 Logits = npt.NDArray[np.float32]
 TokenIds = npt.NDArray[np.int64]
 
 _FIRST_PREFIX = 256  # most draws end within it; sorting it costs next to nothing beside finding it
 _GROWTH = 16
+_GROUP = 16
 
 
 class FallingOrder:
     """A row of logits, with its most likely tokens sorted lazily.
 
+    Args:
+        logits: the row, [vocab]; holds no NaN and no +inf, and at least one finite value.
+        scan: what is known about it.
+
     Attributes:
-        logits: the row; holds no NaN and no +inf, and at least one finite value.
+        logits: the row.
+        scan: what is known about it.
         best_id: the most likely token.
         num_tokens: tokens that can be chosen at all, that is, whose logit is not -inf.
     """
 
-    def __init__(self, logits: Logits) -> None:
-        self.logits = logits  # [vocab]
-        self.best_id = int(logits.argmax())  # the first of equal ones
-        self.num_tokens = int(np.count_nonzero(logits > -np.inf))
+    def __init__(self, logits: Logits, scan: RowScan | None = None) -> None:
+        self.logits = logits
+        self.scan = scan or scan_row(logits)
+        self.best_id = self.scan.best_id
+        self.num_tokens = self.scan.num_tokens
         self._prefix: TokenIds = np.empty(0, dtype=np.int64)
 
     def prefix(self, count: int) -> TokenIds:
@@ -44,6 +53,8 @@ class FallingOrder:
 
     def rank(self, token_id: int) -> int:
         """The token's place in the order, from 1, without sorting."""
+        if token_id == self.best_id:
+            return 1
         logit = self.logits[token_id]
         num_above = np.count_nonzero(self.logits > logit)
         num_equal_before = np.count_nonzero(self.logits[:token_id] == logit)
@@ -54,8 +65,19 @@ def _most_likely(logits: Logits, count: int) -> TokenIds:
     """The ``count`` most likely tokens in order, or the whole vocabulary if it is smaller."""
     if count >= logits.size:
         return _sorted(logits, np.arange(logits.size))
-    smallest = np.partition(logits, logits.size - count)[logits.size - count]
+    smallest = _one_not_above(logits, count)
     return _sorted(logits, np.flatnonzero(logits >= smallest))[:count]  # ties at the end: the lower ids stay
+
+
+def _one_not_above(logits: Logits, count: int) -> float:
+    """A logit that at least ``count`` tokens reach, and not many more.
+
+    The logits are cut into groups, and the groups with the ``count`` largest maxima have such a token each.
+    """
+    maxima = logits
+    if logits.size >= 4 * _GROUP * count:
+        maxima = logits[: logits.size // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
+    return float(np.partition(maxima, maxima.size - count)[maxima.size - count])
 
 
 def _sorted(logits: Logits, token_ids: TokenIds) -> TokenIds:

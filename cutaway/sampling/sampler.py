@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutaway.errors import GenerationError
+from cutaway.kernels.softmax import RowScan
 from cutaway.sampling.distribution import Distribution
 from cutaway.sampling.order import FallingOrder, Logits
 from cutaway.sampling.penalties import TokenCounts, has_penalties, penalize
@@ -37,6 +38,7 @@ def choose(
     position: int,
     num_top: int = 0,
     num_candidates: int = 0,
+    scan: RowScan | None = None,
 ) -> TokenChoice:
     """Choose a request's next token.
 
@@ -50,11 +52,12 @@ def choose(
         position: the chosen token's place in its request, for the random number.
         num_top: how many of the most likely tokens to report.
         num_candidates: how many candidates to report for each stage; 0 reports no stages.
+        scan: what is known about the row already.
 
     Raises:
         GenerationError: a logit is NaN or +inf, all are -inf, or the penalties drive one out of float32's range.
     """
-    stages = _stages(_checked_row(logits), params, counts)
+    stages = _stages(_checked_order(logits, scan), params, counts)
     raw, last = stages[0], stages[-1]
     if params.temperature == 0:
         token_id, draw = last.distribution.order.best_id, Draw(uniform=None, low=0.0, high=1.0, probability=1.0)
@@ -70,29 +73,29 @@ def choose(
     )
 
 
-def _checked_row(logits: Logits) -> Logits:
+def _checked_order(logits: Logits, scan: RowScan | None) -> FallingOrder:
     """The row, contiguous and fit for a softmax."""
     assert logits.ndim == 1, f"one row of logits, not {logits.shape}"
     assert logits.dtype == np.float32, f"float32 logits, not {logits.dtype}"
     row: Logits = np.ascontiguousarray(logits)  # [vocab]
-    if np.isfinite(row[row.argmax()]):  # argmax finds NaN and +inf first, and -inf only if there is nothing else
-        return row
-    num_bad = np.count_nonzero(np.isnan(row) | (row == np.inf))
-    if num_bad:
+    order = FallingOrder(row, scan)
+    if num_bad := order.scan.num_bad:
         raise GenerationError(
             f"{num_bad:,} of {row.size:,} logits are not finite",
             hint="the numbers of this model overflow; try --dtype float32, and check the model file if it stays",
         )
-    raise GenerationError(f"no token can be chosen: all {row.size:,} logits are -inf")
+    if not order.num_tokens:
+        raise GenerationError(f"no token can be chosen: all {row.size:,} logits are -inf")
+    return order
 
 
-def _stages(logits: Logits, params: SamplingParams, counts: TokenCounts) -> list[_Stage]:
+def _stages(order: FallingOrder, params: SamplingParams, counts: TokenCounts) -> list[_Stage]:
     """The model's own distribution and what each setting that is on makes of it, in the order of application."""
-    raw = Distribution(FallingOrder(logits))
+    raw = Distribution(order)
     stages = [_Stage("logits", raw, raw.order.num_tokens)]
 
     if has_penalties(params):
-        penalized = Distribution(FallingOrder(penalize(logits, params, counts)))
+        penalized = Distribution(FallingOrder(penalize(order.logits, params, counts)))
         stages.append(_Stage("penalties", penalized, penalized.order.num_tokens))
     if params.temperature == 0:
         stages.append(stages[-1].cut("temperature", 1))

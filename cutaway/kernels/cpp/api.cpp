@@ -56,6 +56,11 @@ std::vector<const Kernels*> available() {
     return sets;
 }
 
+const Kernels& best() {
+    static const Kernels* const kernels = available().front();
+    return *kernels;
+}
+
 }  // namespace
 
 // Name of the ``index``-th instruction set that this processor has, best first; null after the last.
@@ -63,6 +68,17 @@ CUTAWAY_API const char* cutaway_instruction_set(int32_t index) {
     const auto sets = available();
     return index < static_cast<int32_t>(sets.size()) ? sets[index]->name : nullptr;
 }
+
+CUTAWAY_API void cutaway_decoder_scan(Decoder* decoder, const float* scores, int64_t num_rows, RowScan* out) {
+    decoder->scan(scores, num_rows, out);
+}
+
+// The sum of e^((score - top) / temperature) over a row of scores, of which none is larger than ``top`` or NaN.
+CUTAWAY_API double cutaway_exp_sum(const float* scores, int64_t n, float top, double temperature) {
+    return best().exp_sum(scores, n, top, temperature);
+}
+
+CUTAWAY_API void cutaway_scan(const float* scores, int64_t n, RowScan* out) { *out = best().scan(scores, n); }
 
 // What this was built from; see sources.py.
 CUTAWAY_API const char* cutaway_sources() { return CUTAWAY_SOURCES; }

@@ -89,6 +89,13 @@ void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
     });
 }
 
+void Decoder::scan(const float* scores, int64_t num_rows, RowScan* out) {
+    const int64_t width = embedding_.rows;
+    pool_.run([&](int thread) {
+        for (int64_t row = thread; row < num_rows; row += pool_.size()) out[row] = kernels_->scan(scores + row * width, width);
+    });
+}
+
 // Which request each row belongs to, and which rows attention takes together.
 void Decoder::find_rows(const Batch& batch) {
     num_rows_ = batch.num_rows;

@@ -94,6 +94,8 @@ class Decoder {
     void forward(const Batch& batch, float* hidden);
     // Scores of every token for rows of hidden states, [rows, vocab].
     void logits(const float* hidden, int64_t num_rows, float* out);
+    // What is to be known about rows of scores, [rows, vocab], before a token is chosen.
+    void scan(const float* scores, int64_t num_rows, RowScan* out);
 
    private:
     struct Row {  // which row of the batch is whose

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "half.h"
@@ -38,6 +39,7 @@ namespace {
 #endif
 #include "attention.h"
 #endif
+#include "softmax.h"
 
 constexpr int kMaxTile = 8;  // rows that share one reading of the weights
 
@@ -187,7 +189,7 @@ void join_chunks(const AttentionItem& item, const float* chunks) {
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
         CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, chunking, attend_chunk,
-        join_chunks, store, silu_mul, gelu_mul,
+        join_chunks, store, silu_mul, gelu_mul, exp_sum, scan,
     };
     return &kernels;
 }

@@ -49,6 +49,13 @@ struct Chunking {
     int64_t num_positions, num_numbers;  // 0 if it cannot
 };
 
+// A row of scores: the first of the largest, how many are not -inf, how many are NaN or +inf, and, if there is something to
+// choose from, the sum of e^(score - largest).
+struct RowScan {
+    int64_t best_id, num_tokens, num_bad;
+    double exp_sum;
+};
+
 struct Kernels {
     const char* name;
     // out[row, :] (+)= x[row, :] Wᵀ for the panels from ``begin`` to ``end``; out is [num_rows, stride].
@@ -69,6 +76,8 @@ struct Kernels {
     void (*store)(const CacheRow& row);
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
     void (*gelu_mul)(const float* gate, const float* up, int n, float* out);
+    double (*exp_sum)(const float* scores, int64_t n, float top, double temperature);
+    RowScan (*scan)(const float* scores, int64_t n);
 };
 
 const Kernels* portable_kernels();
