@@ -142,7 +142,6 @@ class QueryTile {
         Partial<dim> totals[kMaxQueries];
         for (int query = 0; query < num_queries_; ++query) totals[query].clear();
         chunk_ = Chunk<dim>(item_, range_, range_.first_chunk());
-        if (is_cold() && !item_.is_expected) chunk_.fetch_all();
         for (int64_t index = range_.first_chunk(); index < range_.num_chunks(); ++index) {
             look_ahead(index + 1);
             if (!compute()) {
@@ -397,6 +396,12 @@ void attend_tiles(const AttentionItem& item) {
         if (QueryTile<dim>(item, head, count).run()) continue;
         for (int64_t row = 0; row < item.num_rows; ++row) QueryTile<dim>(item.row(row), head, count).run();
     }
+}
+
+template <int dim>
+void fetch_tiles(const AttentionItem& item) {
+    const Range range(item);
+    Chunk<dim>(item, range, range.first_chunk()).fetch_all();
 }
 
 // One chunk of an item of one row, [heads] of ``Partial``; see ``Kernels::attend_chunk``.

@@ -57,6 +57,7 @@ void Decoder::forward(const Batch& batch, float* hidden) {
     const int64_t width = config_.hidden_size;
     pool_.run([&](int thread) {
         for_each_work(thread, [&](const Work& work) { embed(batch, work); });
+        if (num_rows_ == 1) pool_.barrier();
         for (size_t index = 0; index < layers_.size(); ++index) {
             const LayerWeights& layer = layers_[index];
             uint16_t* cache = batch.caches[index];
@@ -82,10 +83,9 @@ void Decoder::forward(const Batch& batch, float* hidden) {
 void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
     shared_.reserve(num_rows, config_.hidden_size, 0, 0);
     pool_.run([&](int thread) {
-        const Work work(0, num_rows, shared_, thread, pool_.size(), pool_);
+        const Work work(0, num_rows, shared_, shared_, thread, pool_.size(), pool_);
         quantize_rows(hidden, config_.hidden_size, work);
-        work.meet();
-        multiply(head_, work, out, false);
+        multiply(head_, layers_[0].qkv, work, work.inputs, out, false);
     });
 }
 
@@ -111,10 +111,9 @@ void Decoder::find_rows(const Batch& batch) {
             row_blocks_.push_back({span.first_row + row, std::min(together, span.num_rows - row), index, span.start + row});
         longest_ = std::max(longest_, span.start + span.num_rows);
     }
-    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
     const Chunking chunking = kernels_->chunking(config_.head_dim);
     num_chunks_ = 0;
-    if (chunking.num_positions && num_rows_ == num_spans_ && num_items < kManyItems * pool_.size() &&
+    if (chunking.num_positions && num_rows_ == num_spans_ && num_items() < kManyItems * pool_.size() &&
         longest_ > chunking.num_positions)
         num_chunks_ = (longest_ - 1) / chunking.num_positions + 1;
 }
@@ -156,6 +155,7 @@ void Decoder::reserve() {
     if (!own) shared_.reserve(num_rows_, widest, config_.intermediate_size, config_.hidden_size);
     for (Room& room : rooms_) {
         if (own) room.buffers.reserve(std::min(own, kMaxOwnRows), widest, config_.intermediate_size, config_.hidden_size);
+        if (num_rows_ == 1) room.buffers.reserve(1, widest, 0, 0);
         grow(room.normed, config_.hidden_size);
         grow(room.scores, longest_ * (config_.num_heads / config_.num_kv_heads));
     }
@@ -169,10 +169,13 @@ int64_t Decoder::rows_of_own() const {
 template <typename Function>
 void Decoder::for_each_work(int thread, Function function) {
     const int64_t own = rows_of_own();
-    if (!own) return function(Work(0, num_rows_, shared_, thread, pool_.size(), pool_));
+    if (!own) {
+        Buffers& inputs = num_rows_ == 1 ? rooms_[thread].buffers : shared_;
+        return function(Work(0, num_rows_, shared_, inputs, thread, pool_.size(), pool_));
+    }
     const int64_t end = std::min((thread + 1) * own, num_rows_);
     for (int64_t first = thread * own; first < end; first += kMaxOwnRows)
-        function(Work(first, std::min(kMaxOwnRows, end - first), rooms_[thread].buffers, 0, 1, pool_));
+        function(Work(first, std::min(kMaxOwnRows, end - first), rooms_[thread].buffers, rooms_[thread].buffers, 0, 1, pool_));
 }
 
 void Decoder::embed(const Batch& batch, const Work& work) {
@@ -197,34 +200,45 @@ void Decoder::embed(const Batch& batch, const Work& work) {
 void Decoder::project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread) {
     const int64_t size = (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_dim;
     norm_and_quantize(x_.data(), layer.attention_norm, work, thread);
+    multiply(layer.qkv, layer.output, work, work.inputs, heads_.data() + work.first_row * size, false);
+    if (work.parts > 1 && num_rows_ == num_spans_ && thread < num_items() && !num_chunks_)
+        kernels_->fetch(attention_item(layer, cache, thread, thread));
     work.meet();
-    multiply(layer.qkv, work, heads_.data() + work.first_row * size, false);
-    work.meet();
-    finish_heads(layer, cache, work);
+    work.divide(config_.num_kv_heads, [&](int64_t row, int64_t begin, int64_t end) {
+        finish_heads(layer, cache, work.first_row + row, begin, end);
+    });
 }
 
-// Bias, norms of heads, rotation; queries stay, keys and values go into the cache.
-void Decoder::finish_heads(const LayerWeights& layer, uint16_t* cache, const Work& work) {
-    const int64_t dim = config_.head_dim, half = dim / 2;
-    const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim, size = q_size + 2 * kv_size;
-    for (int64_t index = work.part; index < work.num_rows; index += work.parts) {
-        const int64_t row = work.first_row + index;
-        float* heads = heads_.data() + row * size;
-        if (layer.qkv_bias)
-            for (int64_t i = 0; i < size; ++i) heads[i] += layer.qkv_bias[i];
-        for (int head = 0; layer.query_norm && head < config_.num_heads; ++head)
-            kernels_->rms_norm(heads + head * dim, layer.query_norm, config_.norm_eps, dim, heads + head * dim);
-        for (int head = 0; layer.key_norm && head < config_.num_kv_heads; ++head) {
-            float* key = heads + q_size + head * dim;
-            kernels_->rms_norm(key, layer.key_norm, config_.norm_eps, dim, key);
-        }
-        const float* angles = angles_.data() + (layer.rope * num_rows_ + row) * dim;
-        kernels_->rotate(heads, config_.num_heads + config_.num_kv_heads, dim, angles, angles + half);
-        for (int64_t i = 0; i < q_size; ++i) heads[i] *= config_.attention_scale;
-        const Row& of = rows_[row];
-        kernels_->store({heads + q_size, heads + q_size + kv_size, cache + places(layer, of.span)[of.position / kPiece],
-                         static_cast<int32_t>(of.position % kPiece), config_.num_kv_heads, config_.head_dim});
+// Bias, norms of heads, rotation; queries stay, keys and values go into the cache. For the key-value heads from ``begin`` to
+// ``end`` and their queries.
+void Decoder::finish_heads(const LayerWeights& layer, uint16_t* cache, int64_t row, int64_t begin, int64_t end) {
+    const int64_t dim = config_.head_dim, sharing = config_.num_heads / config_.num_kv_heads, count = end - begin;
+    const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim;
+    float* all = heads_.data() + row * (q_size + 2 * kv_size);
+    float* queries = all + begin * sharing * dim;
+    float* keys = all + q_size + begin * dim;
+    float* values = keys + kv_size;
+    const float* angles = angles_.data() + (layer.rope * num_rows_ + row) * dim;
+    const auto finish = [&](float* heads, int64_t num_heads, const float* norm) {
+        for (int64_t head = 0; norm && head < num_heads; ++head)
+            kernels_->rms_norm(heads + head * dim, norm, config_.norm_eps, dim, heads + head * dim);
+        kernels_->rotate(heads, num_heads, dim, angles, angles + dim / 2);
+    };
+    if (layer.qkv_bias) {
+        const auto add = [&](float* heads, int64_t size) {
+            for (int64_t i = 0; i < size; ++i) heads[i] += layer.qkv_bias[heads - all + i];
+        };
+        add(queries, count * sharing * dim);
+        add(keys, count * dim);
+        add(values, count * dim);
     }
+    finish(queries, count * sharing, layer.query_norm);
+    finish(keys, count, layer.key_norm);
+    for (int64_t i = 0; i < count * sharing * dim; ++i) queries[i] *= config_.attention_scale;
+    const Row& of = rows_[row];
+    uint16_t* piece = cache + places(layer, of.span)[of.position / kPiece] + begin * 2 * kPiece * dim;
+    kernels_->store({keys, values, piece, static_cast<int32_t>(of.position % kPiece), static_cast<int32_t>(count),
+                     config_.head_dim});
 }
 
 // Some rows of a request and a key-value head are an item.
@@ -252,16 +266,14 @@ AttentionItem Decoder::attention_item(const LayerWeights& layer, const uint16_t*
 
 // Threads take the next item when they begin with one, since some items see more.
 void Decoder::attend(const LayerWeights& layer, const uint16_t* cache, int thread) {
-    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
     AttentionItem items[2];  // this one and the next, by turns
     int64_t index = thread;
-    if (index < num_items) items[0] = attention_item(layer, cache, index, thread);
-    for (int turn = 0; index < num_items; turn = 1 - turn) {
+    if (index < num_items()) items[0] = attention_item(layer, cache, index, thread);
+    for (int turn = 0; index < num_items(); turn = 1 - turn) {
         index = next_item_.fetch_add(1, std::memory_order_relaxed);
         AttentionItem &item = items[turn], &next = items[1 - turn];
-        if (index < num_items) {
+        if (index < num_items()) {
             next = attention_item(layer, cache, index, thread);
-            next.is_expected = item.num_rows == 1;
             item.next = &next;
         }
         kernels_->attend(item);
@@ -270,15 +282,14 @@ void Decoder::attend(const LayerWeights& layer, const uint16_t* cache, int threa
 
 // Few items that see much: threads divide what they see.
 void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread) {
-    const int64_t num_items = row_blocks_.size() * config_.num_kv_heads;
     const int64_t part_size = config_.num_heads / config_.num_kv_heads * kernels_->chunking(config_.head_dim).num_numbers;
     int64_t index = thread;
-    for (; index < num_items * num_chunks_; index = next_item_.fetch_add(1, std::memory_order_relaxed)) {
+    for (; index < num_items() * num_chunks_; index = next_item_.fetch_add(1, std::memory_order_relaxed)) {
         const AttentionItem item = attention_item(layer, cache, index / num_chunks_, thread);
         kernels_->attend_chunk(item, index % num_chunks_, chunks_.data() + index * part_size);
     }
     pool_.barrier();
-    for (index = thread; index < num_items; index += pool_.size())
+    for (index = thread; index < num_items(); index += pool_.size())
         kernels_->join_chunks(attention_item(layer, cache, index, thread), chunks_.data() + index * num_chunks_ * part_size);
 }
 
@@ -286,57 +297,54 @@ void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, in
 void Decoder::transform(const LayerWeights& layer, const Work& work, int thread) {
     const int64_t q_size = config_.num_heads * config_.head_dim;
     quantize_rows(attended_.data() + work.first_row * q_size, q_size, work);
-    work.meet();
-    mix_back(layer.output, layer.attention_post_norm, work);
+    mix_back(layer.output, layer.gate_up, layer.attention_post_norm, work, work.inputs);
     norm_and_quantize(x_.data(), layer.mlp_norm, work, thread);
-    work.meet();
-    multiply(layer.gate_up, work, work.buffers.gate_up.data(), false);
+    multiply(layer.gate_up, layer.down, work, work.inputs, work.buffers.gate_up.data(), false);
     work.meet();
     activate(work);
     work.meet();
-    mix_back(layer.down, layer.mlp_post_norm, work);
+    const bool is_last = &layer == &layers_.back();
+    mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers);
 }
 
 void Decoder::norm_and_quantize(const float* x, const float* weight, const Work& work, int thread) {
     const int64_t width = config_.hidden_size;
-    const Activations to = work.buffers.quantized(width);
+    const Activations to = work.inputs.quantized(width);
     float* normed = rooms_[thread].normed.data();
-    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+    work.make_inputs([&](int64_t row) {
         kernels_->rms_norm(x + (work.first_row + row) * width, weight, config_.norm_eps, width, normed);
         kernels_->quantize(normed, to.from(row));
-    }
+    });
 }
 
 void Decoder::quantize_rows(const float* x, int64_t width, const Work& work) {
-    const Activations to = work.buffers.quantized(width);
-    for (int64_t row = work.part; row < work.num_rows; row += work.parts)
-        kernels_->quantize(x + row * width, to.from(row));
+    const Activations to = work.inputs.quantized(width);
+    work.make_inputs([&](int64_t row) { kernels_->quantize(x + row * width, to.from(row)); });
 }
 
 void Decoder::activate(const Work& work) {
     const int64_t width = config_.intermediate_size;
     const Activations to = work.buffers.quantized(width);
     const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
-    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
-        float* gate = work.buffers.gate_up.data() + row * 2 * width;
-        activate_and_multiply(gate, gate + width, width, gate);
-        kernels_->quantize(gate, to.from(row));
-    }
+    work.divide(to.num_groups, [&](int64_t row, int64_t begin, int64_t end) {
+        float* gate = work.buffers.gate_up.data() + row * 2 * width + begin * kGroup;
+        activate_and_multiply(gate, gate + width, (end - begin) * kGroup, gate);
+        kernels_->quantize(gate, to.from(row).groups(begin, end - begin));
+    });
 }
 
-// Each thread of the work takes an equal share of all panels.
-void Decoder::multiply(const Product& w, const Work& work, float* out, bool add) {
-    int64_t num_panels = 0, num_outputs = 0;
-    for (int part = 0; part < w.num_parts; ++part) {
-        num_panels += w.parts[part].num_panels();
-        num_outputs += w.parts[part].rows;
-    }
+// Each thread of the work takes an equal share of all panels. ``next`` is the product that it will read then.
+void Decoder::multiply(const Product& w, const Product& next, const Work& work, Buffers& inputs, float* out, bool add) {
+    const int64_t num_panels = w.num_panels();
     int64_t begin = num_panels * work.part / work.parts, end = num_panels * (work.part + 1) / work.parts;
     for (int part = 0; part < w.num_parts; ++part) {
         const Matrix& matrix = w.parts[part];
         const int64_t here = matrix.num_panels();
-        kernels_->linear(matrix, work.buffers.quantized(matrix.cols), work.num_rows, std::clamp<int64_t>(begin, 0, here),
-                         std::clamp<int64_t>(end, 0, here), out, num_outputs, add);
+        const Activations x = inputs.quantized(matrix.cols);
+        const uint8_t* then = end > here ? w.parts[part + 1].data : next.share(work.part, work.parts);
+        if (begin < here && end > 0)
+            kernels_->linear({matrix, x, static_cast<int>(work.num_rows), static_cast<int>(std::max<int64_t>(begin, 0)),
+                              static_cast<int>(std::min(end, here)), out, w.num_outputs(), add, then});
         begin -= here;
         end -= here;
         out += matrix.rows;
@@ -344,21 +352,22 @@ void Decoder::multiply(const Product& w, const Work& work, float* out, bool add)
 }
 
 // Multiplies the quantized rows and adds the result to the residual stream, normed first where the architecture says so.
-void Decoder::mix_back(const Product& w, const float* post_norm, const Work& work) {
+void Decoder::mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Buffers& inputs) {
     const int64_t width = config_.hidden_size;
     float* x = x_.data() + work.first_row * width;
     if (!post_norm) {
-        multiply(w, work, x, true);
+        multiply(w, next, work, inputs, x, true);
         work.meet();
         return;
     }
-    multiply(w, work, work.buffers.mixed.data(), false);
+    multiply(w, next, work, inputs, work.buffers.mixed.data(), false);
     work.meet();
     for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
         float* mixed = work.buffers.mixed.data() + row * width;
         kernels_->rms_norm(mixed, post_norm, config_.norm_eps, width, mixed);
         for (int64_t i = 0; i < width; ++i) x[row * width + i] += mixed[i];
     }
+    if (work.has_own_inputs()) work.meet();
 }
 
 }  // namespace cutaway

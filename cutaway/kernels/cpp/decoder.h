@@ -67,16 +67,45 @@ class Buffers {
 class Work {
    public:
     // ``part`` of ``parts`` threads, which all have the same rows and buffers; there rows are counted from the first.
-    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, int part, int parts, Pool& pool)
-        : first_row(first_row), num_rows(num_rows), buffers(buffers), part(part), parts(parts), pool_(pool) {}
+    // ``inputs`` may be a thread's own: then each makes what products read for itself, which for one row is faster than
+    // to wait for another.
+    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, Buffers& inputs, int part, int parts, Pool& pool)
+        : first_row(first_row),
+          num_rows(num_rows),
+          buffers(buffers),
+          inputs(inputs),
+          part(part),
+          parts(parts),
+          pool_(pool) {}
 
     // Waits for the other threads.
     void meet() const {
         if (parts > 1) pool_.barrier();
     }
 
+    // Lets rows be made that products read; all are there when this returns.
+    template <typename Function>
+    void make_inputs(Function make_row) const {
+        const bool alone = has_own_inputs();
+        for (int64_t row = alone ? 0 : part; row < num_rows; row += alone ? 1 : parts) make_row(row);
+        if (!alone) meet();
+    }
+
+    bool has_own_inputs() const { return &inputs != &buffers; }
+
+    // This thread's part of something that has ``size`` pieces in each row: rows, or pieces of rows if rows are not enough
+    // for equal parts. Calls ``function(row, begin, end)``.
+    template <typename Function>
+    void divide(int64_t size, Function function) const {
+        const int64_t slices = num_rows % parts ? parts : 1;
+        for (int64_t unit = part; unit < num_rows * slices; unit += parts) {
+            const int64_t slice = unit % slices;
+            function(unit / slices, size * slice / slices, size * (slice + 1) / slices);
+        }
+    }
+
     const int64_t first_row, num_rows;
-    Buffers& buffers;
+    Buffers &buffers, &inputs;
     const int part, parts;
 
    private:
@@ -114,12 +143,13 @@ class Decoder {
     const int64_t* places(const LayerWeights& layer, int64_t span) const;
     void reserve();
     int64_t rows_of_own() const;
+    int64_t num_items() const { return row_blocks_.size() * config_.num_kv_heads; }
     template <typename Function>
     void for_each_work(int thread, Function function);
 
     void embed(const Batch& batch, const Work& work);
     void project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread);
-    void finish_heads(const LayerWeights& layer, uint16_t* cache, const Work& work);
+    void finish_heads(const LayerWeights& layer, uint16_t* cache, int64_t row, int64_t begin, int64_t end);
     AttentionItem attention_item(const LayerWeights& layer, const uint16_t* cache, int64_t index, int thread);
     void attend(const LayerWeights& layer, const uint16_t* cache, int thread);
     void attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread);
@@ -128,8 +158,8 @@ class Decoder {
     void norm_and_quantize(const float* x, const float* weight, const Work& work, int thread);
     void quantize_rows(const float* x, int64_t width, const Work& work);
     void activate(const Work& work);
-    void multiply(const Product& w, const Work& work, float* out, bool add);
-    void mix_back(const Product& w, const float* post_norm, const Work& work);
+    void multiply(const Product& w, const Product& next, const Work& work, Buffers& inputs, float* out, bool add);
+    void mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Buffers& inputs);
 
     const DecoderConfig config_;
     const std::vector<LayerWeights> layers_;

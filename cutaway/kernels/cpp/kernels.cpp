@@ -44,35 +44,34 @@ namespace {
 constexpr int kMaxTile = 8;  // rows that share one reading of the weights
 
 template <Format format>
-void linear_panel(const Matrix& w, const Activations& x, int num_rows, int panel, float* out, int64_t stride, bool add) {
+void linear_panel(const Share& share, int panel) {
+    const int num_rows = share.num_rows;
     int row = 0;
 #if defined(__AMX_INT8__)
     const int rest = num_rows % kTileRows;
     row = rest < kMinTileRows ? num_rows - rest : num_rows;
-    if (row) linear_panel_tiles<format>(w, x, row, panel, out, stride, add);
+    if (row) linear_panel_tiles<format>(share, row, panel);
 #endif
-    for (; row + kMaxTile <= num_rows; row += kMaxTile)
-        linear_tile<format, kMaxTile>(w, x, row, panel, out, stride, add);
-    for (; row + 4 <= num_rows; row += 4) linear_tile<format, 4>(w, x, row, panel, out, stride, add);
-    for (; row < num_rows; ++row) linear_tile<format, 1>(w, x, row, panel, out, stride, add);
+    for (; row + kMaxTile <= num_rows; row += kMaxTile) linear_tile<format, kMaxTile>(share, row, panel);
+    for (; row + 4 <= num_rows; row += 4) linear_tile<format, 4>(share, row, panel);
+    for (; row < num_rows; ++row) linear_tile<format, 1>(share, row, panel);
 }
 
-void linear(const Matrix& w, const Activations& x, int num_rows, int begin, int end, float* out, int64_t stride,
-            bool add) {
+void linear(const Share& share) {
 #if defined(__AMX_INT8__)
-    const bool has_tiles = num_rows >= kMinTileRows;
+    const bool has_tiles = share.num_rows >= kMinTileRows;
     if (has_tiles) configure_tiles(TileConfig());
 #endif
-    for (int panel = begin; panel < end; ++panel) {
-        switch (static_cast<Format>(w.format)) {
+    for (int panel = share.begin; panel < share.end; ++panel) {
+        switch (static_cast<Format>(share.w.format)) {
             case kAffine4:
-                linear_panel<kAffine4>(w, x, num_rows, panel, out, stride, add);
+                linear_panel<kAffine4>(share, panel);
                 break;
             case kScaled8:
-                linear_panel<kScaled8>(w, x, num_rows, panel, out, stride, add);
+                linear_panel<kScaled8>(share, panel);
                 break;
             case kAffine8:
-                linear_panel<kAffine8>(w, x, num_rows, panel, out, stride, add);
+                linear_panel<kAffine8>(share, panel);
                 break;
         }
     }
@@ -171,6 +170,12 @@ void attend(const AttentionItem& item) {
     for_dim(item.dim, [&](auto dim) { attend_dim<dim()>(item); });
 }
 
+void fetch([[maybe_unused]] const AttentionItem& item) {
+#if defined(__AMX_BF16__)
+    for_dim(item.dim, [&](auto dim) { fetch_tiles<dim()>(item); });
+#endif
+}
+
 void attend_chunk(const AttentionItem& item, int64_t chunk, float* to) {
     for_dim(item.dim, [&](auto dim) { attend_chunk_dim<dim()>(item, chunk, to); });
 }
@@ -188,8 +193,8 @@ void join_chunks(const AttentionItem& item, const float* chunks) {
 
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
-        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, chunking, attend_chunk,
-        join_chunks, store, silu_mul, gelu_mul, exp_sum, scan,
+        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, fetch, chunking,
+        attend_chunk, join_chunks, store, silu_mul, gelu_mul, exp_sum, scan,
     };
     return &kernels;
 }

@@ -23,7 +23,6 @@ struct AttentionItem {
     int32_t num_rows, num_heads, dim;
     float* scores;              // room for [heads, positions]
     const AttentionItem* next;  // what the thread will do next, or null: its keys and values are asked for meanwhile
-    bool is_expected;           // whether that was done for this one
 
     AttentionItem row(int64_t index) const {
         AttentionItem one = *this;
@@ -44,6 +43,23 @@ struct CacheRow {
     int32_t position, num_kv_heads, dim;
 };
 
+// A thread's share of a product: out[row, :] (+)= x[row, :] Wᵀ for the panels from ``begin`` to ``end``.
+struct Share {
+    const Matrix& w;
+    Activations x;
+    int num_rows, begin, end;
+    float* out;  // [num_rows, stride], for the first output of ``w``
+    int64_t stride;
+    bool add;
+    const uint8_t* next;  // what the thread reads after the share
+
+    // What is read so many bytes after ``p``, which lies in the share.
+    const uint8_t* ahead(const uint8_t* p, size_t distance) const {
+        const size_t left = w.data + end * w.panel_bytes() - p;
+        return distance < left ? p + distance : next + (distance - left);
+    }
+};
+
 // How attention to one row can be divided: between how many positions, and into how many numbers for each head.
 struct Chunking {
     int64_t num_positions, num_numbers;  // 0 if it cannot
@@ -58,9 +74,7 @@ struct RowScan {
 
 struct Kernels {
     const char* name;
-    // out[row, :] (+)= x[row, :] Wᵀ for the panels from ``begin`` to ``end``; out is [num_rows, stride].
-    void (*linear)(const Matrix& w, const Activations& x, int num_rows, int begin, int end, float* out, int64_t stride,
-                   bool add);
+    void (*linear)(const Share& share);
     // A row of numbers becomes the first row of ``to``.
     void (*quantize)(const float* x, const Activations& to);
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
@@ -68,6 +82,8 @@ struct Kernels {
     // How many rows ``attend`` takes at once.
     int (*rows_together)(int num_heads, int dim);
     void (*attend)(const AttentionItem& item);
+    // Asks for what an item of one row reads first.
+    void (*fetch)(const AttentionItem& item);
     // The same for an item of one row in two parts: chunks, in any order, to [heads, num_numbers] each, and then the
     // result, from [chunks, heads, num_numbers]. Chunks that the item does not see are left out.
     Chunking (*chunking)(int dim);

@@ -51,6 +51,26 @@ struct Product {
     int32_t num_parts;
     int32_t unused;
     Matrix parts[3];
+
+    int64_t num_panels() const {
+        int64_t total = 0;
+        for (int part = 0; part < num_parts; ++part) total += parts[part].num_panels();
+        return total;
+    }
+
+    int64_t num_outputs() const {
+        int64_t total = 0;
+        for (int part = 0; part < num_parts; ++part) total += parts[part].rows;
+        return total;
+    }
+
+    // Where the ``index``-th of ``count`` equal shares of all panels begins.
+    const uint8_t* share(int64_t index, int64_t count) const {
+        int64_t panel = num_panels() * index / count;
+        int part = 0;
+        for (; part + 1 < num_parts && panel >= parts[part].num_panels(); ++part) panel -= parts[part].num_panels();
+        return parts[part].data + panel * parts[part].panel_bytes();
+    }
 };
 
 // Rows of int8 with numbers for each group of 32, in tiles of 16 rows. There is room for whole tiles.
@@ -65,6 +85,12 @@ struct Activations {
     Activations from(int64_t row) const {
         const int64_t at = row / kTileRows * num_groups * kTileRows + row % kTileRows;
         return {values + at * kGroup, scales + at, offsets + at, starts + at, num_groups};
+    }
+
+    // Some groups of the same rows.
+    Activations groups(int64_t first, int32_t count) const {
+        const int64_t at = first * kTileRows;
+        return {values + at * kGroup, scales + at, offsets + at, starts + at, count};
     }
 };
 

@@ -35,9 +35,10 @@ struct Block {
 };
 
 template <Format format, int tile>
-void linear_tile(const Matrix& w, const Activations& x, int first, int panel, float* out, int64_t stride, bool add) {
+void linear_tile(const Share& share, int first, int panel) {
+    const Matrix& w = share.w;
     const int num_groups = w.num_groups();
-    const Activations here = x.from(first);
+    const Activations here = share.x.from(first);
     const uint8_t* p = w.data + panel * w.panel_bytes();
     float totals[tile][kPanelRows] = {};
     for (int group = 0; group < num_groups; ++group, p += block_bytes(format)) {
@@ -59,7 +60,7 @@ void linear_tile(const Matrix& w, const Activations& x, int first, int panel, fl
     }
     const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
     for (int row = 0; row < tile; ++row) {
-        float* to = out + (first + row) * stride + panel * kPanelRows;
-        for (int lane = 0; lane < num_lanes; ++lane) to[lane] = add ? totals[row][lane] + to[lane] : totals[row][lane];
+        float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
+        for (int lane = 0; lane < num_lanes; ++lane) to[lane] = share.add ? totals[row][lane] + to[lane] : totals[row][lane];
     }
 }

@@ -31,11 +31,11 @@ inline void multiply_group(const int8_t* x, const uint8_t* w, int32_t* to) {
 
 // Blocks become the bytes that a tile is loaded from: nibbles apart, and signed where q - 128 is meant.
 template <Format format>
-void unpack_groups(const uint8_t* block, int num_groups, uint8_t* to) {
+void unpack_groups(const Share& share, const uint8_t* block, int num_groups, uint8_t* to) {
     const __m512i low = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
     for (int group = 0; group < num_groups; ++group, block += block_bytes(format), to += kUnpackedBytes) {
-        for (size_t line = 0; line < block_bytes(format); line += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + line), _MM_HINT_T0);
+        const uint8_t* ahead = share.ahead(block, kPrefetchBytes);
+        for (size_t line = 0; line < block_bytes(format); line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
         if constexpr (format == kAffine4) {
             for (int i = 0; i < 4; ++i) {
                 const __m512i packed = _mm512_loadu_si512(block + 64 * i);
@@ -108,10 +108,10 @@ struct TileProduct {
     }
 };
 
-// All rows of ``x`` times one panel. Totals of wide matrices wait in ``partial`` for the next groups.
+// The first rows times one panel. Totals of wide matrices wait in ``partial`` for the next groups.
 template <Format format>
-void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int panel, float* out, int64_t stride,
-                        bool add) {
+void linear_panel_tiles(const Share& share, int num_rows, int panel) {
+    const Matrix& w = share.w;
     alignas(64) uint8_t unpacked[(kUnpackedGroups + kAhead) * kUnpackedBytes];
     alignas(64) float partial[kPartialRows][kPanelRows];
     const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
@@ -122,9 +122,9 @@ void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int
             const bool last = w.num_groups() - group <= kUnpackedGroups;
             const int count = last ? w.num_groups() - group : kUnpackedGroups;
             const uint8_t* block = w.data + panel * w.panel_bytes() + group * block_bytes(format);
-            unpack_groups<format>(block, count, unpacked);
+            unpack_groups<format>(share, block, count, unpacked);
             for (int row = 0; row < end; row += kTileRows) {
-                const Activations here = x.from(first + row);
+                const Activations here = share.x.from(first + row);
                 Lanes totals[kTileRows];
 #pragma GCC unroll 16
                 for (int i = 0; i < kTileRows; ++i)
@@ -137,9 +137,9 @@ void linear_panel_tiles(const Matrix& w, const Activations& x, int num_rows, int
                     if (!last) {
                         _mm512_store_ps(partial[row + i], totals[i]);
                     } else if (row + i < end) {
-                        float* to = out + (first + row + i) * stride + panel * kPanelRows;
+                        float* to = share.out + (first + row + i) * share.stride + panel * kPanelRows;
                         Lanes total = totals[i];
-                        if (add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
+                        if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
                         _mm512_mask_storeu_ps(to, mask, total);
                     }
                 }

@@ -63,10 +63,11 @@ struct Block {
 };
 
 template <Format format, int tile>
-void linear_tile(const Matrix& w, const Activations& x, int first, int panel, float* out, int64_t stride, bool add) {
+void linear_tile(const Share& share, int first, int panel) {
+    const Matrix& w = share.w;
     const int num_groups = w.num_groups();
     const uint8_t* p = w.data + panel * w.panel_bytes();
-    const Activations here = x.from(first);
+    const Activations here = share.x.from(first);
     __m256 totals[tile][kParts];
     for (auto& row : totals)
         for (auto& total : row) total = _mm256_setzero_ps();
@@ -87,7 +88,7 @@ void linear_tile(const Matrix& w, const Activations& x, int first, int panel, fl
     for (int row = 0; row < tile; ++row) {
         alignas(32) float lanes[kPanelRows];
         for (int part = 0; part < kParts; ++part) _mm256_store_ps(lanes + 8 * part, totals[row][part]);
-        float* to = out + (first + row) * stride + panel * kPanelRows;
-        for (int lane = 0; lane < num_lanes; ++lane) to[lane] = add ? lanes[lane] + to[lane] : lanes[lane];
+        float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
+        for (int lane = 0; lane < num_lanes; ++lane) to[lane] = share.add ? lanes[lane] + to[lane] : lanes[lane];
     }
 }

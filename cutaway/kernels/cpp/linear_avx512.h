@@ -32,15 +32,16 @@ struct Block {
 };
 
 template <Format format, int tile>
-void linear_tile(const Matrix& w, const Activations& x, int first, int panel, float* out, int64_t stride, bool add) {
+void linear_tile(const Share& share, int first, int panel) {
+    const Matrix& w = share.w;
     const int num_groups = w.num_groups();
     const uint8_t* p = w.data + panel * w.panel_bytes();
-    const Activations here = x.from(first);
+    const Activations here = share.x.from(first);
     Lanes totals[tile];
     for (int row = 0; row < tile; ++row) totals[row] = _mm512_setzero_ps();
     for (int group = 0; group < num_groups; ++group, p += block_bytes(format)) {
-        for (size_t line = 0; line < block_bytes(format); line += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + line), _MM_HINT_T1);
+        const uint8_t* ahead = share.ahead(p, kPrefetchBytes);
+        for (size_t line = 0; line < block_bytes(format); line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
         const Block<format> block(p);
         for (int row = 0; row < tile; ++row) {
             const int at = group * kTileRows + row;
@@ -64,9 +65,9 @@ void linear_tile(const Matrix& w, const Activations& x, int first, int panel, fl
     const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
     const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
     for (int row = 0; row < tile; ++row) {
-        float* to = out + (first + row) * stride + panel * kPanelRows;
+        float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
         Lanes total = totals[row];
-        if (add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
+        if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
         _mm512_mask_storeu_ps(to, mask, total);
     }
 }
