@@ -69,7 +69,7 @@ def _build(compiler: str, root: Path) -> None:
         ]
         has = [f"-DCUTAWAY_HAS_{name.upper()}" for name in known]
         has.append(f'-DCUTAWAY_SOURCES="{_digest(root)}"')
-        jobs += [compilation(SOURCES / f"{name}.cpp", name, has) for name in ("api", "decoder", "pack", "pool")]
+        jobs += [compilation(SOURCES / f"{name}.cpp", name, has) for name in ("api", "decoder", "pack", "pool", "work")]
 
         def compile_one(arguments: list[str | Path]) -> None:
             command = [compiler, *map(str, arguments)]

@@ -160,10 +160,13 @@ def measure(model_name: str, context: int, num_windows: int | None) -> None:
     windows = cut_windows(load_text(checkpoint)[0], TEXT.read_text(encoding="utf-8"), context)[:num_windows]
     if not windows:
         raise SystemExit(f"{TEXT.name} has no window of {context:,} tokens")
+    num_threads = read_cpu().num_usable_cores
     others = {
         "bfloat16": Variant(TorchModel(load_decoder(checkpoint, torch.bfloat16)), 2),
-        "native": Variant(load_native(checkpoint, native.instruction_sets()[0], read_cpu().num_usable_cores), 2),
+        "native": Variant(load_native(checkpoint, native.instruction_sets()[0], num_threads), 2),
     }
+    if (fast := native.fast_set()) is not None:
+        others["native, fast"] = Variant(load_native(checkpoint, fast, num_threads), 2)
     exact, scores = compare(Variant(TorchModel(load_decoder(checkpoint, torch.float32)), 4), others, windows)
     facts = {"model": model_name, "text": TEXT.name, "context": context, "windows": len(windows)}
     for name, each in {"float32": exact, **scores}.items():

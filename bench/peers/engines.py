@@ -13,11 +13,13 @@ from bench.peers.install import LLAMA_CPP, VLLM, llama_cpp_tools, vllm_python
 from bench.peers.llama_cpp import LlamaCpp
 from bench.peers.resident import ResidentEngine
 from cutaway import __version__
+from cutaway.kernels import native
 from cutaway.weights.checkpoint import open_checkpoint
 
 # Each with its fields of EngineOptions, beside those in COMMON.
 OWN: Mapping[str, Mapping[str, object]] = {
     "Cutaway": {"kernels": "native"},
+    **({"Cutaway, fast": {"kernels": "native", "numerics": "fast"}} if native.fast_set() else {}),
 }
 COMMON: Mapping[str, object] = {
     "prefix_cache": False,  # every prompt is fresh

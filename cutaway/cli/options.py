@@ -11,7 +11,7 @@ import click
 from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
-from cutaway.engine.options import DTYPES, KERNELS, WORKERS, EngineOptions
+from cutaway.engine.options import DTYPES, KERNELS, NUMERICS, WORKERS, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
@@ -31,6 +31,7 @@ class ModelOptions:
     threads: int | None
     dtype: str
     kernels: str
+    numerics: str
     worker: str
 
     def engine(self, num_answers: int = 1) -> EngineOptions:
@@ -46,6 +47,7 @@ class ModelOptions:
             kv_memory=self.kv_memory,
             prefix_cache=self.prefix_cache,
             kernels=self.kernels,
+            numerics=self.numerics,
             worker=self.worker,
             max_running=max(num_answers, MIN_RUNNING),
         )
@@ -172,6 +174,12 @@ def _engine_options() -> list[Decorator]:
             KERNELS,
             "auto",
             "native: compiled, for GGUF models; reference: readable torch, for all; auto: native where it can be.",
+        ),
+        _choice(
+            "numerics",
+            NUMERICS,
+            "invariant",
+            "invariant: an answer never depends on what runs beside it; fast: many rows at once in bfloat16, with AMX.",
         ),
         _choice(
             "worker",

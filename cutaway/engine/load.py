@@ -121,7 +121,7 @@ def _load(
 def _choose_arithmetic(config: ModelConfig, weights: WeightSource, options: EngineOptions) -> Arithmetic:
     reason = choose_native(config, weights, options)
     if reason is None:
-        return native_arithmetic(config, weights)
+        return native_arithmetic(config, weights, options.numerics)
     with importing_torch():
         from cutaway.engine.reference import reference_arithmetic
     return reference_arithmetic(config, weights, choose_dtype(options.dtype), reason)

@@ -8,6 +8,7 @@ from cutaway.limits import check_number
 DTYPES = ("auto", "bfloat16", "float32")
 WORKERS = ("thread", "process")
 KERNELS = ("auto", "native", "reference")
+NUMERICS = ("invariant", "fast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class EngineOptions:
         patience_s: seconds that a waiting request lets higher priorities go before it.
         kernels: ``native``: compiled, on weights of a GGUF file in 4 or 8 bits, with a cache of bfloat16;
             ``reference``: readable torch on decoded weights; ``auto``: native where they can run the model.
+        numerics: ``invariant``: an answer never depends on what is computed beside it, bit for bit; ``fast``: steps of
+            many rows are multiplied in bfloat16 by native kernels with AMX, which is faster, but gives an answer that
+            went on beside others, or whose prompt was cut otherwise, other bits.
         worker: where the engine runs: a thread of this process, or a process of its own, which is started again when
             it dies.
 
@@ -49,6 +53,7 @@ class EngineOptions:
     max_waiting: int = 1024
     patience_s: float = 10.0
     kernels: str = "auto"
+    numerics: str = "invariant"
     worker: str = "thread"
 
     def __post_init__(self) -> None:
@@ -67,5 +72,7 @@ class EngineOptions:
             raise InvalidValue(
                 "dtype", f"{self.dtype!r} is for the reference kernels; native ones have no choice", hint="leave it out"
             )
+        if self.numerics not in NUMERICS:
+            raise InvalidValue("numerics", f"{self.numerics!r} is none of {', '.join(NUMERICS)}")
         if self.worker not in WORKERS:
             raise InvalidValue("worker", f"{self.worker!r} is none of {', '.join(WORKERS)}")

@@ -105,6 +105,7 @@ def library() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     loaded.cutaway_instruction_set.restype = c_char_p
+    loaded.cutaway_fast_set.restype = c_char_p
     loaded.cutaway_packed_bytes.restype = c_int64
     loaded.cutaway_packed_bytes.argtypes = (c_int32, c_int64, c_int64)
     loaded.cutaway_pack.argtypes = (c_int32, c_void_p, c_int64, c_int64, c_int64, c_void_p)
@@ -143,6 +144,13 @@ def instruction_sets() -> tuple[str, ...]:
         return ()
     names = iter(range(100))
     return tuple(name.decode() for name in iter(lambda: loaded.cutaway_instruction_set(next(names)), None))
+
+
+def fast_set() -> str | None:
+    """The set of kernels for ``fast`` numerics, or ``None`` if this processor or the library has none."""
+    loaded = library()
+    name: bytes | None = loaded.cutaway_fast_set() if loaded is not None else None
+    return name.decode() if name is not None else None
 
 
 def packed_bytes(type_name: str, rows: int, cols: int) -> int:

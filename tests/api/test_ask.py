@@ -433,3 +433,6 @@ def test_native_kernels_say_what_they_cannot_do(cutaway_command: CutawayCommand,
     done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "native", "--dtype", "float32")
     assert done.rc == 2
     assert "dtype: 'float32' is for the reference kernels" in done.stderr
+    done = cutaway_command("ask", "-m", smollm, TOMATO, "--kernels", "reference", "--numerics", "fast")
+    assert done.rc == 2
+    assert "numerics: fast ones are of native kernels: the reference kernels were asked for" in done.stderr

@@ -198,6 +198,20 @@ def test_the_answers_are_close_to_those_of_float32(checkpoint: Checkpoint) -> No
     assert (ours.argmax(-1) == exact.argmax(-1)).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("name", [name for name in [native.fast_set()] if name])
+def test_fast_numerics_are_close_to_float32_and_the_same_for_any_many_rows(checkpoint: Checkpoint, name: str) -> None:
+    ids = (load_text(checkpoint)[0].encode(TEXT * 4).token_ids)[:160]
+    model = load(checkpoint, name)
+    whole = logits_of(model, 2, ids, [160])
+    # Tiles of 16 and of 32 rows, a rest of either, and units of rows of one thread.
+    assert torch.equal(logits_of(load(checkpoint, name, num_threads=3), 2, ids, [9, 16, 20, 32, 83]), whole)
+    exact = logits_of(TorchModel(load_decoder(checkpoint, torch.float32)), 4, ids, [160]).log_softmax(-1)
+    divergence = functional.kl_div(whole.log_softmax(-1), exact, log_target=True, reduction="batchmean").item()
+    assert 0 <= divergence < 0.005
+    few = logits_of(model, 2, ids, [1, 8, 151])  # in 8 bits, and not the same
+    assert not torch.equal(few, whole)
+
+
 def test_numbers_that_are_not_finite_stay_with_their_request(checkpoint: Checkpoint) -> None:
     model = load(checkpoint, native.instruction_sets()[0])
     ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:20]

@@ -56,6 +56,14 @@ std::vector<const Kernels*> available() {
     return sets;
 }
 
+// What trades the same bits in any company for speed, where there is such a set; else null.
+const Kernels* fast_kernels() {
+#if defined(CUTAWAY_HAS_AMX)
+    if (has_tiles()) return fast_amx_kernels();
+#endif
+    return nullptr;
+}
+
 const Kernels& best() {
     static const Kernels* const kernels = available().front();
     return *kernels;
@@ -80,6 +88,12 @@ CUTAWAY_API double cutaway_exp_sum(const float* scores, int64_t n, float top, do
 
 CUTAWAY_API void cutaway_scan(const float* scores, int64_t n, RowScan* out) { *out = best().scan(scores, n); }
 
+// Name of the set for ``fast`` numerics; null if there is none.
+CUTAWAY_API const char* cutaway_fast_set() {
+    const Kernels* fast = fast_kernels();
+    return fast ? fast->name : nullptr;
+}
+
 // What this was built from; see sources.py.
 CUTAWAY_API const char* cutaway_sources() { return CUTAWAY_SOURCES; }
 
@@ -102,7 +116,9 @@ CUTAWAY_API Decoder* cutaway_decoder_new(const DecoderConfig* config, const Laye
                                          const float* const* frequencies, int32_t num_ropes,
                                          const char* instruction_set, int32_t num_threads) {
     try {
-        for (const Kernels* kernels : available())
+        std::vector<const Kernels*> sets = available();
+        if (const Kernels* fast = fast_kernels()) sets.push_back(fast);
+        for (const Kernels* kernels : sets)
             if (std::strcmp(kernels->name, instruction_set) == 0)
                 return new Decoder(*config, std::vector<LayerWeights>(layers, layers + num_layers), *embedding, *head,
                                    norm, std::vector<const float*>(frequencies, frequencies + num_ropes), kernels,

@@ -9,33 +9,12 @@
 namespace cutaway {
 namespace {
 
-constexpr int64_t kOwnRows = 32;  // with so many rows for each thread, each computes its own with all weights
-constexpr int64_t kManyItems = 8;  // of attention for each thread: with fewer, long ones are divided
-constexpr int64_t kMaxOwnRows = 64;  // and so many at a time, which stay in the cache of its core
-
-template <typename Number>
-void grow(std::vector<Number>& room, int64_t size) {
-    if (static_cast<int64_t>(room.size()) < size) room.resize(size);
-}
-
-int64_t round_up(int64_t number, int64_t step) { return (number + step - 1) / step * step; }
+constexpr int64_t kOwnRows = 32;        // with so many rows for each thread, each computes its own with all weights,
+constexpr int64_t kUnitRows = 64;       // so many at a time, which stay in the cache of its core,
+constexpr int64_t kWideUnitRows = 128;  // or so many in bfloat16, where weights take longer to unpack
+constexpr int64_t kManyItems = 8;       // of attention for each thread: with fewer, long ones are divided
 
 }  // namespace
-
-void Buffers::reserve(int64_t num_rows, int64_t widest_input, int64_t intermediate_size, int64_t hidden_size) {
-    const int64_t whole = round_up(num_rows, kTileRows) * widest_input;
-    grow(values_, whole / 64 + kRoomAhead);
-    grow(scales_, whole / kGroup);
-    grow(offsets_, whole / kGroup);
-    grow(starts_, whole / kGroup);
-    grow(gate_up, num_rows * 2 * intermediate_size);
-    grow(mixed, num_rows * hidden_size);
-}
-
-Activations Buffers::quantized(int64_t num_cols) {
-    return {values_.data()->bytes, scales_.data(), offsets_.data(), starts_.data(),
-            static_cast<int32_t>(num_cols / kGroup)};
-}
 
 Decoder::Decoder(const DecoderConfig& config, std::vector<LayerWeights> layers, const Matrix& embedding,
                  const Product& head, const float* norm, std::vector<const float*> frequencies,
@@ -54,37 +33,48 @@ void Decoder::forward(const Batch& batch, float* hidden) {
     find_rows(batch);
     find_places(batch);
     reserve();
-    const int64_t width = config_.hidden_size;
     pool_.run([&](int thread) {
-        for_each_work(thread, [&](const Work& work) { embed(batch, work); });
+        int64_t phase = 0;  // between two barriers
+        if (!unit_rows_) embed(batch, thread, pool_.size(), num_rows_);
         if (num_rows_ == 1) pool_.barrier();
+        for_each_work(thread, phase++, [&](const Work& work) {
+            if (unit_rows_) embed(batch, work.first_row, 1, work.first_row + work.num_rows);
+            project(layers_[0], batch.caches[0], work, thread);
+        });
         for (size_t index = 0; index < layers_.size(); ++index) {
             const LayerWeights& layer = layers_[index];
-            uint16_t* cache = batch.caches[index];
-            for_each_work(thread, [&](const Work& work) { project(layer, cache, work, thread); });
-            if (thread == 0) next_item_.store(pool_.size(), std::memory_order_relaxed);
             pool_.barrier();
             if (num_chunks_)
-                attend_chunks(layer, cache, thread);
+                attend_chunks(layer, batch.caches[index], thread);
             else
-                attend(layer, cache, thread);
+                attend(layer, batch.caches[index], thread);
             pool_.barrier();
-            for_each_work(thread, [&](const Work& work) { transform(layer, work, thread); });
+            if (thread == 0) next_item_.store(pool_.size(), std::memory_order_relaxed);
+            for_each_work(thread, phase++, [&](const Work& work) {
+                transform(layer, work, thread);
+                if (index + 1 < layers_.size())
+                    project(layers_[index + 1], batch.caches[index + 1], work, thread);
+                else
+                    finish(work, hidden);
+            });
         }
-        for_each_work(thread, [&](const Work& work) {
-            for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
-                const int64_t at = (work.first_row + row) * width;
-                kernels_->rms_norm(x_.data() + at, norm_, config_.norm_eps, width, hidden + at);
-            }
-        });
     });
 }
 
+// The last norm.
+void Decoder::finish(const Work& work, float* hidden) {
+    const int64_t width = config_.hidden_size;
+    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+        const int64_t at = (work.first_row + row) * width;
+        kernels_->rms_norm(x_.data() + at, norm_, config_.norm_eps, width, hidden + at);
+    }
+}
+
 void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
-    shared_.reserve(num_rows, config_.hidden_size, 0, 0);
+    shared_.reserve(num_rows, num_rows >= kernels_->min_wide_rows, config_.hidden_size, 0, 0);
     pool_.run([&](int thread) {
         const Work work(0, num_rows, shared_, shared_, thread, pool_.size(), pool_);
-        quantize_rows(hidden, config_.hidden_size, work);
+        prepare_rows(hidden, config_.hidden_size, work);
         multiply(head_, layers_[0].qkv, work, work.inputs, out, false);
     });
 }
@@ -151,37 +141,51 @@ void Decoder::reserve() {
     grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
     const int64_t num_numbers = kernels_->chunking(config_.head_dim).num_numbers;
     grow(chunks_, num_rows_ * num_chunks_ * config_.num_heads * num_numbers);
-    const int64_t own = rows_of_own();
-    if (!own) shared_.reserve(num_rows_, widest, config_.intermediate_size, config_.hidden_size);
+    const bool is_wide = num_rows_ >= kernels_->min_wide_rows;
+    divide_rows(is_wide);
+    if (!unit_rows_) shared_.reserve(num_rows_, is_wide, widest, config_.intermediate_size, config_.hidden_size);
     for (Room& room : rooms_) {
-        if (own) room.buffers.reserve(std::min(own, kMaxOwnRows), widest, config_.intermediate_size, config_.hidden_size);
-        if (num_rows_ == 1) room.buffers.reserve(1, widest, 0, 0);
+        if (unit_rows_)
+            room.buffers.reserve(unit_rows_, is_wide, widest, config_.intermediate_size, config_.hidden_size);
+        if (num_rows_ == 1) room.buffers.reserve(1, is_wide, widest, 0, 0);
         grow(room.normed, config_.hidden_size);
         grow(room.scores, longest_ * (config_.num_heads / config_.num_kv_heads));
     }
 }
 
-// How many rows each thread computes alone; 0 if all threads share all rows, each with a part of the weights.
-int64_t Decoder::rows_of_own() const {
-    return num_rows_ < kOwnRows * pool_.size() ? 0 : round_up((num_rows_ + pool_.size() - 1) / pool_.size(), kTileRows);
+// Few rows: all threads have all of them, each with a part of the weights. Many: units of rows, each for one thread.
+void Decoder::divide_rows(bool is_wide) {
+    next_item_.store(pool_.size(), std::memory_order_relaxed);
+    unit_rows_ = 0;
+    if (num_rows_ < kOwnRows * pool_.size()) return;
+    const int64_t equal = round_up((num_rows_ + pool_.size() - 1) / pool_.size(), kTileRows);
+    unit_rows_ = std::min(equal, is_wide ? kWideUnitRows : kUnitRows);
+    num_units_ = (num_rows_ + unit_rows_ - 1) / unit_rows_;
+    if (num_units_ > unit_room_) num_done_ = std::make_unique<std::atomic<int64_t>[]>(unit_room_ = num_units_);
+    for (int64_t unit = 0; unit < num_units_; ++unit) num_done_[unit].store(0, std::memory_order_relaxed);
 }
 
+// A thread takes the units that it had before, whose rows are in the cache of its core, and then what others have not begun.
 template <typename Function>
-void Decoder::for_each_work(int thread, Function function) {
-    const int64_t own = rows_of_own();
-    if (!own) {
+void Decoder::for_each_work(int thread, int64_t phase, Function function) {
+    if (!unit_rows_) {
         Buffers& inputs = num_rows_ == 1 ? rooms_[thread].buffers : shared_;
         return function(Work(0, num_rows_, shared_, inputs, thread, pool_.size(), pool_));
     }
-    const int64_t end = std::min((thread + 1) * own, num_rows_);
-    for (int64_t first = thread * own; first < end; first += kMaxOwnRows)
-        function(Work(first, std::min(kMaxOwnRows, end - first), rooms_[thread].buffers, rooms_[thread].buffers, 0, 1, pool_));
+    const int64_t first_unit = num_units_ * thread / pool_.size();
+    for (int64_t index = 0; index < num_units_; ++index) {
+        const int64_t unit = (first_unit + index) % num_units_, first = unit * unit_rows_;
+        int64_t before = phase;
+        if (!num_done_[unit].compare_exchange_strong(before, phase + 1, std::memory_order_relaxed)) continue;
+        Buffers& buffers = rooms_[thread].buffers;
+        function(Work(first, std::min(unit_rows_, num_rows_ - first), buffers, buffers, 0, 1, pool_));
+    }
 }
 
-void Decoder::embed(const Batch& batch, const Work& work) {
+// Every ``step``-th row from ``first`` on.
+void Decoder::embed(const Batch& batch, int64_t first, int64_t step, int64_t end) {
     const int64_t width = config_.hidden_size, half = config_.head_dim / 2;
-    for (int64_t index = work.part; index < work.num_rows; index += work.parts) {
-        const int64_t row = work.first_row + index;
+    for (int64_t row = first; row < end; row += step) {
         float* x = x_.data() + row * width;
         unpack_row(embedding_, batch.token_ids[row], x);
         for (int64_t i = 0; i < width; ++i) x[i] *= config_.embedding_scale;
@@ -199,7 +203,7 @@ void Decoder::embed(const Batch& batch, const Work& work) {
 // From the residual stream to queries, and to keys and values in the cache.
 void Decoder::project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread) {
     const int64_t size = (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_dim;
-    norm_and_quantize(x_.data(), layer.attention_norm, work, thread);
+    norm_and_prepare(x_.data(), layer.attention_norm, work, thread);
     multiply(layer.qkv, layer.output, work, work.inputs, heads_.data() + work.first_row * size, false);
     if (work.parts > 1 && num_rows_ == num_spans_ && thread < num_items() && !num_chunks_)
         kernels_->fetch(attention_item(layer, cache, thread, thread));
@@ -296,9 +300,9 @@ void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, in
 // From what was attended to, through the feed-forward network, back to the residual stream.
 void Decoder::transform(const LayerWeights& layer, const Work& work, int thread) {
     const int64_t q_size = config_.num_heads * config_.head_dim;
-    quantize_rows(attended_.data() + work.first_row * q_size, q_size, work);
+    prepare_rows(attended_.data() + work.first_row * q_size, q_size, work);
     mix_back(layer.output, layer.gate_up, layer.attention_post_norm, work, work.inputs);
-    norm_and_quantize(x_.data(), layer.mlp_norm, work, thread);
+    norm_and_prepare(x_.data(), layer.mlp_norm, work, thread);
     multiply(layer.gate_up, layer.down, work, work.inputs, work.buffers.gate_up.data(), false);
     work.meet();
     activate(work);
@@ -307,29 +311,29 @@ void Decoder::transform(const LayerWeights& layer, const Work& work, int thread)
     mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers);
 }
 
-void Decoder::norm_and_quantize(const float* x, const float* weight, const Work& work, int thread) {
+void Decoder::norm_and_prepare(const float* x, const float* weight, const Work& work, int thread) {
     const int64_t width = config_.hidden_size;
-    const Activations to = work.inputs.quantized(width);
+    const Activations to = work.inputs.rows(width);
     float* normed = rooms_[thread].normed.data();
     work.make_inputs([&](int64_t row) {
         kernels_->rms_norm(x + (work.first_row + row) * width, weight, config_.norm_eps, width, normed);
-        kernels_->quantize(normed, to.from(row));
+        kernels_->prepare(normed, to.from(row));
     });
 }
 
-void Decoder::quantize_rows(const float* x, int64_t width, const Work& work) {
-    const Activations to = work.inputs.quantized(width);
-    work.make_inputs([&](int64_t row) { kernels_->quantize(x + row * width, to.from(row)); });
+void Decoder::prepare_rows(const float* x, int64_t width, const Work& work) {
+    const Activations to = work.inputs.rows(width);
+    work.make_inputs([&](int64_t row) { kernels_->prepare(x + row * width, to.from(row)); });
 }
 
 void Decoder::activate(const Work& work) {
     const int64_t width = config_.intermediate_size;
-    const Activations to = work.buffers.quantized(width);
+    const Activations to = work.buffers.rows(width);
     const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
     work.divide(to.num_groups, [&](int64_t row, int64_t begin, int64_t end) {
         float* gate = work.buffers.gate_up.data() + row * 2 * width + begin * kGroup;
         activate_and_multiply(gate, gate + width, (end - begin) * kGroup, gate);
-        kernels_->quantize(gate, to.from(row).groups(begin, end - begin));
+        kernels_->prepare(gate, to.from(row).groups(begin, end - begin));
     });
 }
 
@@ -340,7 +344,7 @@ void Decoder::multiply(const Product& w, const Product& next, const Work& work, 
     for (int part = 0; part < w.num_parts; ++part) {
         const Matrix& matrix = w.parts[part];
         const int64_t here = matrix.num_panels();
-        const Activations x = inputs.quantized(matrix.cols);
+        const Activations x = inputs.rows(matrix.cols);
         const uint8_t* then = end > here ? w.parts[part + 1].data : next.share(work.part, work.parts);
         if (begin < here && end > 0)
             kernels_->linear({matrix, x, static_cast<int>(work.num_rows), static_cast<int>(std::max<int64_t>(begin, 0)),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels.h"
-#include "pool.h"
+#include "work.h"
 
 namespace cutaway {
 
@@ -44,74 +44,6 @@ struct Batch {
     uint16_t* const* caches;  // bfloat16, of each layer: the keys of slot 0
 };
 
-// What rows need between products.
-class Buffers {
-   public:
-    void reserve(int64_t num_rows, int64_t widest_input, int64_t intermediate_size, int64_t hidden_size);
-    Activations quantized(int64_t num_cols);
-
-    std::vector<float> gate_up, mixed;  // [rows, 2 intermediate], [rows, hidden]
-
-   private:
-    struct alignas(64) Line {
-        int8_t bytes[64];
-    };
-    static constexpr int64_t kRoomAhead = 16;  // lines that are read, and not used, beyond the last group
-
-    std::vector<Line> values_;
-    std::vector<float> scales_, offsets_;
-    std::vector<int32_t> starts_;
-};
-
-// Rows of one step that are computed by some threads together, through everything but attention.
-class Work {
-   public:
-    // ``part`` of ``parts`` threads, which all have the same rows and buffers; there rows are counted from the first.
-    // ``inputs`` may be a thread's own: then each makes what products read for itself, which for one row is faster than
-    // to wait for another.
-    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, Buffers& inputs, int part, int parts, Pool& pool)
-        : first_row(first_row),
-          num_rows(num_rows),
-          buffers(buffers),
-          inputs(inputs),
-          part(part),
-          parts(parts),
-          pool_(pool) {}
-
-    // Waits for the other threads.
-    void meet() const {
-        if (parts > 1) pool_.barrier();
-    }
-
-    // Lets rows be made that products read; all are there when this returns.
-    template <typename Function>
-    void make_inputs(Function make_row) const {
-        const bool alone = has_own_inputs();
-        for (int64_t row = alone ? 0 : part; row < num_rows; row += alone ? 1 : parts) make_row(row);
-        if (!alone) meet();
-    }
-
-    bool has_own_inputs() const { return &inputs != &buffers; }
-
-    // This thread's part of something that has ``size`` pieces in each row: rows, or pieces of rows if rows are not enough
-    // for equal parts. Calls ``function(row, begin, end)``.
-    template <typename Function>
-    void divide(int64_t size, Function function) const {
-        const int64_t slices = num_rows % parts ? parts : 1;
-        for (int64_t unit = part; unit < num_rows * slices; unit += parts) {
-            const int64_t slice = unit % slices;
-            function(unit / slices, size * slice / slices, size * (slice + 1) / slices);
-        }
-    }
-
-    const int64_t first_row, num_rows;
-    Buffers &buffers, &inputs;
-    const int part, parts;
-
-   private:
-    Pool& pool_;
-};
-
 class Decoder {
    public:
     // ``frequencies``: angle per position of each pair of channels, for each rope [head_dim / 2].
@@ -142,12 +74,12 @@ class Decoder {
     void find_places(const Batch& batch);
     const int64_t* places(const LayerWeights& layer, int64_t span) const;
     void reserve();
-    int64_t rows_of_own() const;
+    void divide_rows(bool is_wide);
     int64_t num_items() const { return row_blocks_.size() * config_.num_kv_heads; }
     template <typename Function>
-    void for_each_work(int thread, Function function);
+    void for_each_work(int thread, int64_t phase, Function function);
 
-    void embed(const Batch& batch, const Work& work);
+    void embed(const Batch& batch, int64_t first, int64_t step, int64_t end);
     void project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread);
     void finish_heads(const LayerWeights& layer, uint16_t* cache, int64_t row, int64_t begin, int64_t end);
     AttentionItem attention_item(const LayerWeights& layer, const uint16_t* cache, int64_t index, int thread);
@@ -155,8 +87,9 @@ class Decoder {
     void attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread);
     void transform(const LayerWeights& layer, const Work& work, int thread);
 
-    void norm_and_quantize(const float* x, const float* weight, const Work& work, int thread);
-    void quantize_rows(const float* x, int64_t width, const Work& work);
+    void finish(const Work& work, float* hidden);
+    void norm_and_prepare(const float* x, const float* weight, const Work& work, int thread);
+    void prepare_rows(const float* x, int64_t width, const Work& work);
     void activate(const Work& work);
     void multiply(const Product& w, const Product& next, const Work& work, Buffers& inputs, float* out, bool add);
     void mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Buffers& inputs);
@@ -172,6 +105,8 @@ class Decoder {
 
     int64_t num_rows_ = 0, num_spans_ = 0, longest_ = 0;
     int64_t num_chunks_ = 0;  // that attention to each row is divided into; 0 if it is not
+    int64_t unit_rows_ = 0, num_units_ = 0, unit_room_ = 0;  // rows that one thread takes together; 0 if all share all
+    std::unique_ptr<std::atomic<int64_t>[]> num_done_;        // phases of each unit that a thread has taken
     std::atomic<int64_t> next_item_{0};
     std::vector<Row> rows_;
     std::vector<RowBlock> row_blocks_;

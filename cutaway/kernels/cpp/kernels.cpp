@@ -29,6 +29,7 @@ namespace {
 #include "tiles.h"
 #include "attention_amx.h"
 #include "linear_amx.h"
+#include "linear_wide.h"
 #endif
 #else
 #include "rows.h"
@@ -57,27 +58,35 @@ void linear_panel(const Share& share, int panel) {
     for (; row < num_rows; ++row) linear_tile<format, 1>(share, row, panel);
 }
 
-void linear(const Share& share) {
+template <Format format>
+void linear_format(const Share& share) {
 #if defined(__AMX_INT8__)
+    if (share.x.numbers) return linear_wide<format>(share);
     const bool has_tiles = share.num_rows >= kMinTileRows;
     if (has_tiles) configure_tiles(TileConfig());
 #endif
-    for (int panel = share.begin; panel < share.end; ++panel) {
-        switch (static_cast<Format>(share.w.format)) {
-            case kAffine4:
-                linear_panel<kAffine4>(share, panel);
-                break;
-            case kScaled8:
-                linear_panel<kScaled8>(share, panel);
-                break;
-            case kAffine8:
-                linear_panel<kAffine8>(share, panel);
-                break;
-        }
-    }
+    for (int panel = share.begin; panel < share.end; ++panel) linear_panel<format>(share, panel);
 #if defined(__AMX_INT8__)
     if (has_tiles) release_tiles();
 #endif
+}
+
+void linear(const Share& share) {
+    switch (static_cast<Format>(share.w.format)) {
+        case kAffine4:
+            return linear_format<kAffine4>(share);
+        case kScaled8:
+            return linear_format<kScaled8>(share);
+        case kAffine8:
+            return linear_format<kAffine8>(share);
+    }
+}
+
+void prepare(const float* x, const Activations& to) {
+#if defined(__AMX_BF16__)
+    if (to.numbers) return round_row(x, to);
+#endif
+    quantize(x, to);
 }
 
 constexpr int kMaxHeads = 64;  // query heads that share a key-value head
@@ -193,10 +202,22 @@ void join_chunks(const AttentionItem& item, const float* chunks) {
 
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
-        CUTAWAY_STRING(CUTAWAY_ISA), linear, quantize, rms_norm, rotate, rows_together, attend, fetch, chunking,
+        CUTAWAY_STRING(CUTAWAY_ISA), kNeverWide, linear, prepare, rms_norm, rotate, rows_together, attend, fetch, chunking,
         attend_chunk, join_chunks, store, silu_mul, gelu_mul, exp_sum, scan,
     };
     return &kernels;
 }
+
+#if defined(__AMX_BF16__)
+const Kernels* fast_amx_kernels() {
+    static const Kernels kernels = [] {
+        Kernels fast = *amx_kernels();
+        fast.name = "amx, fast";
+        fast.min_wide_rows = kMinTileRows;
+        return fast;
+    }();
+    return &kernels;
+}
+#endif
 
 }  // namespace cutaway

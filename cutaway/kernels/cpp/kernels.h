@@ -72,11 +72,14 @@ struct RowScan {
     double exp_sum;
 };
 
+constexpr int64_t kNeverWide = INT64_MAX;
+
 struct Kernels {
     const char* name;
+    int64_t min_wide_rows;  // with so many rows and more, activations are bfloat16 and so are products
     void (*linear)(const Share& share);
     // A row of numbers becomes the first row of ``to``.
-    void (*quantize)(const float* x, const Activations& to);
+    void (*prepare)(const float* x, const Activations& to);
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
     void (*rotate)(float* heads, int num_heads, int dim, const float* cos, const float* sin);
     // How many rows ``attend`` takes at once.
@@ -100,5 +103,6 @@ const Kernels* portable_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 const Kernels* amx_kernels();
+const Kernels* fast_amx_kernels();  // the same with products in bfloat16 for many rows: other bits for one row than for many
 
 }  // namespace cutaway

@@ -73,24 +73,28 @@ struct Product {
     }
 };
 
-// Rows of int8 with numbers for each group of 32, in tiles of 16 rows. There is room for whole tiles.
+// Rows of int8 with numbers for each group of 32, or rows of bfloat16, in tiles of 16 rows. There is room for whole tiles.
 struct Activations {
     int8_t* values;     // [tiles, groups, 16, 32]
     float* scales;      // [tiles, groups, 16]
     float* offsets;     // as scales: the sum of a group, times its scale; what a minimum is multiplied with
     int32_t* starts;    // as scales: the sum of a group times -128; what a product with q - 128 starts from
     int32_t num_groups;
+    uint16_t* numbers;  // bfloat16, in the order of ``values``; null if they are int8
 
     // The same from a row on, for rows of its tile alone.
     Activations from(int64_t row) const {
-        const int64_t at = row / kTileRows * num_groups * kTileRows + row % kTileRows;
-        return {values + at * kGroup, scales + at, offsets + at, starts + at, num_groups};
+        return skip(row / kTileRows * num_groups * kTileRows + row % kTileRows, num_groups);
     }
 
     // Some groups of the same rows.
     Activations groups(int64_t first, int32_t count) const {
-        const int64_t at = first * kTileRows;
-        return {values + at * kGroup, scales + at, offsets + at, starts + at, count};
+        return skip(first * kTileRows, count);
+    }
+
+    Activations skip(int64_t at, int32_t count) const {
+        if (numbers) return {nullptr, nullptr, nullptr, nullptr, count, numbers + at * kGroup};
+        return {values + at * kGroup, scales + at, offsets + at, starts + at, count, nullptr};
     }
 };
 
