@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export QUESTION = $(value Q)
 
-.PHONY: help ask chat test test-pure check format bench bench-peers docs illustrations clean
+.PHONY: help ask chat test test-pure check format bench bench-instructions bench-peers docs illustrations clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -57,6 +57,9 @@ bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.reference
 	$(BIN)/python -m bench.serving
 	$(BIN)/python -m bench.kernels
+
+bench-instructions: $(VENV)/dev.stamp ## Compare the instructions of the native kernels with those on record; needs valgrind
+	$(BIN)/python -m bench.instructions
 
 bench-peers: $(VENV)/dev.stamp ## Measure this machine beside llama.cpp, vLLM and transformers; installs them, about an hour
 	$(BIN)/python -m bench.perplexity

@@ -18,8 +18,18 @@ inline double exp_negative_double(double x) {
     const double clamped = x > kLowestExponent ? x : kLowestExponent;
     const double shifted = __builtin_fma(clamped, kLog2E, kRoundingShift), n = shifted - kRoundingShift;
     const double r = __builtin_fma(n, -kLn2Low, __builtin_fma(n, -kLn2High, clamped));
-    double p = kTaylor[0];
-    for (size_t i = 1; i < std::size(kTaylor); ++i) p = __builtin_fma(p, r, kTaylor[i]);
+    double p = kTaylor[0];  // term by term: a loop here keeps the compiler from computing lanes side by side
+    p = __builtin_fma(p, r, kTaylor[1]);
+    p = __builtin_fma(p, r, kTaylor[2]);
+    p = __builtin_fma(p, r, kTaylor[3]);
+    p = __builtin_fma(p, r, kTaylor[4]);
+    p = __builtin_fma(p, r, kTaylor[5]);
+    p = __builtin_fma(p, r, kTaylor[6]);
+    p = __builtin_fma(p, r, kTaylor[7]);
+    p = __builtin_fma(p, r, kTaylor[8]);
+    p = __builtin_fma(p, r, kTaylor[9]);
+    p = __builtin_fma(p, r, kTaylor[10]);
+    p = __builtin_fma(p, r, kTaylor[11]);
     return p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) << 52) + 0x3ff0000000000000u);
 }
 
@@ -44,6 +54,10 @@ double exp_sum(const float* scores, int64_t n, float top, double temperature) {
         totals = _mm512_add_pd(totals, _mm512_mul_pd(p, _mm512_castsi512_pd(bits)));
     }
     _mm512_storeu_pd(sums, totals);
+#else
+    for (; i + kDoubles <= n; i += kDoubles)
+        for (int lane = 0; lane < kDoubles; ++lane)
+            sums[lane] += exp_negative_double((static_cast<double>(scores[i + lane]) - top) * inverse);
 #endif
     for (; i < n; ++i) sums[i % kDoubles] += exp_negative_double((static_cast<double>(scores[i]) - top) * inverse);
     for (int width = kDoubles / 2; width; width /= 2)
@@ -65,6 +79,23 @@ RowScan scan(const float* scores, int64_t n) {
         result.num_bad += __builtin_popcount(_mm512_cmp_ps_mask(x, infinity, _CMP_NLT_UQ));
     }
     top = _mm512_reduce_max_ps(largest);
+#else
+    float largest[kLanes];
+    int32_t num_tokens[kLanes] = {}, num_bad[kLanes] = {};
+    for (float& lane : largest) lane = -INFINITY;
+    for (; i + kLanes <= n; i += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+            const float x = scores[i + lane];
+            largest[lane] = x > largest[lane] ? x : largest[lane];
+            num_tokens[lane] += x > -INFINITY;
+            num_bad[lane] += !(x < INFINITY);
+        }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+        top = largest[lane] > top ? largest[lane] : top;
+        result.num_tokens += num_tokens[lane];
+        result.num_bad += num_bad[lane];
+    }
 #endif
     for (; i < n; ++i) {
         top = scores[i] > top ? scores[i] : top;
