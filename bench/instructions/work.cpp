@@ -100,7 +100,7 @@ int main(int count, char** words) {
         {"silu_mul", [&] { kernels.silu_mul(x.data(), x.data() + kWidth, kWidth, out.data()); }},
         {"gelu_mul", [&] { kernels.gelu_mul(x.data(), x.data() + kWidth, kWidth, out.data()); }},
         {"attend, 1 row", [&] { kernels.attend(item); }},
-        {"scan", [&] { found = kernels.scan(x.data(), kVocab); }},
+        {"scan", [&] { found = kernels.scan(x.data(), 0, kVocab); }},
     };
     if (std::strcmp(words[2], "list") == 0) {
         for (const auto& [name, work] : pieces) std::puts(name.c_str());

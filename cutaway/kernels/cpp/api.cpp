@@ -86,7 +86,12 @@ CUTAWAY_API double cutaway_exp_sum(const float* scores, int64_t n, float top, do
     return best().exp_sum(scores, n, top, temperature);
 }
 
-CUTAWAY_API void cutaway_scan(const float* scores, int64_t n, RowScan* out) { *out = best().scan(scores, n); }
+CUTAWAY_API void cutaway_scan(const float* scores, int64_t n, RowScan* out) {
+    RowScan parts[kScanParts];
+    for (int part = 0; part < kScanParts; ++part)
+        parts[part] = best().scan(scores, scan_part(n, part), scan_part(n, part + 1));
+    *out = best().join_scans(scores, parts, kScanParts);
+}
 
 // Name of the set for ``fast`` numerics; null if there is none.
 CUTAWAY_API const char* cutaway_fast_set() {

@@ -81,9 +81,17 @@ void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
 
 void Decoder::scan(const float* scores, int64_t num_rows, RowScan* out) {
     const int64_t width = embedding_.rows;
+    scans_.resize(num_rows * kScanParts);
     pool_.run([&](int thread) {
-        for (int64_t row = thread; row < num_rows; row += pool_.size()) out[row] = kernels_->scan(scores + row * width, width);
+        // The parts that this thread has computed, and may still have in the cache of its core.
+        const int begin = kScanParts * thread / pool_.size(), end = kScanParts * (thread + 1) / pool_.size();
+        for (int64_t row = 0; row < num_rows; ++row)
+            for (int part = begin; part < end; ++part)
+                scans_[row * kScanParts + part] =
+                    kernels_->scan(scores + row * width, scan_part(width, part), scan_part(width, part + 1));
     });
+    for (int64_t row = 0; row < num_rows; ++row)
+        out[row] = kernels_->join_scans(scores + row * width, scans_.data() + row * kScanParts, kScanParts);
 }
 
 // Which request each row belongs to, and which rows attention takes together.

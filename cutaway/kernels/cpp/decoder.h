@@ -116,6 +116,7 @@ class Decoder {
     std::vector<float> chunks_;  // what attention makes of each chunk
     std::vector<float> angles_;  // [ropes, rows, 2, head_dim / 2], cosines before sines
     Buffers shared_;
+    std::vector<RowScan> scans_;
     std::vector<Room> rooms_;
 };
 

@@ -203,7 +203,7 @@ void join_chunks(const AttentionItem& item, const float* chunks) {
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
         CUTAWAY_STRING(CUTAWAY_ISA), kNeverWide, linear, prepare, rms_norm, rotate, rows_together, attend, fetch, chunking,
-        attend_chunk, join_chunks, store, silu_mul, gelu_mul, exp_sum, scan,
+        attend_chunk, join_chunks, store, silu_mul, gelu_mul, exp_sum, scan, join_scans,
     };
     return &kernels;
 }

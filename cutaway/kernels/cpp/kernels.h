@@ -72,6 +72,11 @@ struct RowScan {
     double exp_sum;
 };
 
+constexpr int kScanParts = 16;  // that a row is cut into, whoever scans it, so that the sum's bits depend on nobody
+
+// Where the ``index``-th part of a row begins.
+inline int64_t scan_part(int64_t num_scores, int index) { return num_scores * index / kScanParts; }
+
 constexpr int64_t kNeverWide = INT64_MAX;
 
 struct Kernels {
@@ -96,7 +101,9 @@ struct Kernels {
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
     void (*gelu_mul)(const float* gate, const float* up, int n, float* out);
     double (*exp_sum)(const float* scores, int64_t n, float top, double temperature);
-    RowScan (*scan)(const float* scores, int64_t n);
+    // Of the tokens from ``begin`` to ``end``, and of a row from its parts.
+    RowScan (*scan)(const float* row, int64_t begin, int64_t end);
+    RowScan (*join_scans)(const float* row, const RowScan* parts, int num_parts);
 };
 
 const Kernels* portable_kernels();

@@ -65,7 +65,10 @@ double exp_sum(const float* scores, int64_t n, float top, double temperature) {
     return sums[0];
 }
 
-RowScan scan(const float* scores, int64_t n) {
+// Of some tokens of a row, from ``begin`` to ``end``; ``exp_sum`` is relative to the largest of them.
+RowScan scan(const float* row, int64_t begin, int64_t end) {
+    const float* scores = row + begin;
+    const int64_t n = end - begin;
     float top = -INFINITY;
     RowScan result{};
     int64_t i = 0;
@@ -110,5 +113,24 @@ RowScan scan(const float* scores, int64_t n) {
 #endif
     while (scores[result.best_id] != top) ++result.best_id;
     result.exp_sum = exp_sum(scores, n, top, 1);
+    result.best_id += begin;
+    return result;
+}
+
+// Of a row, from those of its parts, in their order.
+RowScan join_scans(const float* row, const RowScan* parts, int num_parts) {
+    RowScan result{};
+    for (int part = 0; part < num_parts; ++part) {
+        const bool is_first = !result.num_tokens;
+        result.num_bad += parts[part].num_bad;
+        result.num_tokens += parts[part].num_tokens;
+        if (parts[part].num_tokens && (is_first || row[parts[part].best_id] > row[result.best_id]))
+            result.best_id = parts[part].best_id;
+    }
+    if (result.num_bad) return {0, result.num_tokens, result.num_bad, 0};
+    for (int part = 0; part < num_parts; ++part)
+        if (parts[part].num_tokens)
+            result.exp_sum +=
+                parts[part].exp_sum * exp_negative_double(double{row[parts[part].best_id]} - row[result.best_id]);
     return result;
 }
