@@ -64,7 +64,10 @@ extern "C" __attribute__((noinline)) void measured(const std::function<void()>& 
 }
 
 int main(int count, char** words) {
-    const std::map<std::string, const Kernels*> sets = {{"portable", portable_kernels()}, {"avx2", avx2_kernels()}};
+    std::map<std::string, const Kernels*> sets = {{"portable", portable_kernels()}};
+#if defined(__x86_64__)
+    sets["avx2"] = avx2_kernels();
+#endif
     if (count != 3 || !sets.count(words[1])) return 2;
     const Kernels& kernels = *sets.at(words[1]);
     Weights affine4(kAffine4), scaled8(kScaled8), affine8(kAffine8);

@@ -18,7 +18,7 @@ def choose_native(config: ModelConfig, weights: WeightSource, options: EngineOpt
     reason = _why_reference(config, weights, options)
     if options.numerics == "fast":
         if reason is None and native.fast_set() is None:
-            reason = "this processor has no AMX, which they take"
+            reason = "this processor, or the compiler that built them, has no AMX"
         if reason is not None:
             raise InvalidValue("numerics", f"fast ones are of native kernels: {reason}", hint="leave it out")
     if reason is not None and options.kernels == "native":

@@ -55,7 +55,7 @@ class LayerStore:
     read as whatever it keeps: uint16 for bfloat16, uint32 for float32.
 
     Attributes:
-        key, value: as much as [slots, kv_heads, head_dim].
+        key, value: [rows, kv_heads, head_dim]; a slot is a row.
         block_size: positions in a block; the values of one follow its keys.
     """
 

@@ -3,7 +3,8 @@
 Weights of a GGUF file are regrouped so that one pass reads them in order, Q4_1 in 4 bits and other types in 8; rows are
 quantized to 8 bits in groups of 32, and products are sums of integers, exact in any order. So, as in ``reference``, **a
 row's result depends on that row alone**, and every instruction set gives the same bits, all but AMX in attention, where
-it rounds queries and weights to bfloat16. Layout and arithmetic are in ``cpp/``.
+it rounds queries and weights to bfloat16. Only ``fast_set()`` gives that up, for the speed of bfloat16 products where
+there are many rows. Layout and arithmetic are in ``cpp/``.
 """
 
 import ctypes
@@ -114,7 +115,7 @@ def library() -> ctypes.CDLL | None:
     loaded.cutaway_exp_sum.argtypes = (c_void_p, c_int64, c_float, c_double)
     loaded.cutaway_scan.argtypes = (c_void_p, c_int64, c_void_p)
     loaded.cutaway_decoder_scan.argtypes = (c_void_p, c_void_p, c_int64, c_void_p)
-    loaded.cutaway_decoder_scan.restype = None
+    loaded.cutaway_decoder_scan.restype = c_int32
     loaded.cutaway_decoder_new.restype = c_void_p
     loaded.cutaway_decoder_new.argtypes = (
         *(c_void_p, c_void_p, c_int32),  # config, layers

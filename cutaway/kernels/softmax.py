@@ -1,6 +1,7 @@
 """What choosing a token needs to know about a whole row of logits, before any of them is sorted.
 
-One thread sums up a row, in a fixed order; the library's bits differ from numpy's in the last place.
+A row is summed up in parts and in an order that depend on its size alone. The library's bits differ from numpy's in the
+last place.
 """
 
 import ctypes
@@ -34,7 +35,7 @@ def scan_row(row: Floats) -> RowScan:
     if loaded is not None:
         found = native.RowScan()
         loaded.cutaway_scan(address(row), row.size, ctypes.byref(found))
-        return taken(found)
+        return to_row_scan(found)
     best_id = int(row.argmax())
     top = float(row[best_id])
     num_bad = 0 if top < np.inf else int(np.count_nonzero(~(row < np.inf)))  # the maximum is NaN if any is
@@ -42,7 +43,7 @@ def scan_row(row: Floats) -> RowScan:
     return RowScan(best_id, num_tokens, num_bad, exp_sum(row, top, 1.0) if np.isfinite(top) else 0.0)
 
 
-def taken(found: native.RowScan) -> RowScan:
+def to_row_scan(found: native.RowScan) -> RowScan:
     """What the library found."""
     return RowScan(found.best_id, found.num_tokens, found.num_bad, found.exp_sum)
 

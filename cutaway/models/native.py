@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.kernels import native
 from cutaway.kernels.batch import LayerStore, TokenBatch
 from cutaway.kernels.native import Floats, address
-from cutaway.kernels.softmax import RowScan, taken
+from cutaway.kernels.softmax import RowScan, to_row_scan
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.models.reading import refuse_unread, rope_frequencies
 from cutaway.models.registry import read_config
@@ -92,7 +92,7 @@ class NativeDecoder:
     Args:
         config: its numbers.
         weights: of a GGUF file; see ``why_not_native``.
-        instruction_set: one of ``native.instruction_sets()``.
+        instruction_set: one of ``native.instruction_sets()``, or ``native.fast_set()``.
         num_threads: threads of the kernels' own, and of packing.
     """
 
@@ -163,10 +163,11 @@ class NativeDecoder:
         return scores
 
     def scan(self, logits: Floats) -> list[RowScan]:
-        """See ``executor.model.Model``; each thread scans rows of its own."""
+        """See ``executor.model.Model``; each thread scans a part of every row."""
         found = (native.RowScan * len(logits))()
-        self._library.cutaway_decoder_scan(self._decoder, address(logits), len(logits), found)
-        return [taken(each) for each in found]
+        if len(logits):
+            self._check(self._library.cutaway_decoder_scan(self._decoder, address(logits), len(logits), found))
+        return [to_row_scan(each) for each in found]
 
     def _forward(self, batch: TokenBatch, cache: Sequence[LayerStore]) -> Floats:
         """Hidden states after the last norm, [rows, hidden]."""

@@ -91,9 +91,9 @@ class Distribution:
         is, the last one whose probability float64 can hold.
         """
         place = self.num_reaching(uniform, num_kept, "right")
-        weights = self._falling_weights(place + 1)
+        weights = self._falling_weights(min(place + 1, num_kept))
         place = min(place, int(np.count_nonzero(weights[:place] >= _SMALLEST_DRAWN)))
-        is_last = place == num_kept or not np.any(weights[place : place + 1] >= _SMALLEST_DRAWN)
+        is_last = place == num_kept or weights[place] < _SMALLEST_DRAWN
         mass = self.mass(num_kept)
         sums = self._cumulative(place)
         low = float(sums[place - 2]) / mass if place > 1 else 0.0

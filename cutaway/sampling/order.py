@@ -4,8 +4,7 @@ Owns the one order that ranks, filters and draws share. Refuses to know probabil
 Invariants: the order is total: equal logits are ordered by token id, so nothing depends on the kind of sort;
 how far the row has been sorted never changes an answer.
 
-numpy rather than torch: its sums run in one thread in a fixed order, so a row's bits depend neither on the number
-of threads nor on what else runs, and its sorts and selections are vectorised (measured faster on CPU).
+numpy rather than torch: its sorts and selections are vectorised (measured faster on CPU).
 """
 
 import numpy as np
@@ -37,7 +36,7 @@ class FallingOrder:
 
     def __init__(self, logits: Logits, scan: RowScan | None = None) -> None:
         self.logits = logits
-        self.scan = scan or scan_row(logits)
+        self.scan = scan_row(logits) if scan is None else scan
         self.best_id = self.scan.best_id
         self.num_tokens = self.scan.num_tokens
         self._prefix: TokenIds = np.empty(0, dtype=np.int64)
@@ -65,11 +64,11 @@ def _most_likely(logits: Logits, count: int) -> TokenIds:
     """The ``count`` most likely tokens in order, or the whole vocabulary if it is smaller."""
     if count >= logits.size:
         return _sorted(logits, np.arange(logits.size))
-    smallest = _one_not_above(logits, count)
+    smallest = _reached_by(logits, count)
     return _sorted(logits, np.flatnonzero(logits >= smallest))[:count]  # ties at the end: the lower ids stay
 
 
-def _one_not_above(logits: Logits, count: int) -> float:
+def _reached_by(logits: Logits, count: int) -> float:
     """A logit that at least ``count`` tokens reach, and not many more.
 
     The logits are cut into groups, and the groups with the ``count`` largest maxima have such a token each.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutaway.errors import GenerationError
-from cutaway.kernels.softmax import RowScan
+from cutaway.kernels.softmax import RowScan, scan_row
 from cutaway.sampling.distribution import Distribution
 from cutaway.sampling.order import FallingOrder, Logits
 from cutaway.sampling.penalties import TokenCounts, has_penalties, penalize
@@ -74,19 +74,19 @@ def choose(
 
 
 def _checked_order(logits: Logits, scan: RowScan | None) -> FallingOrder:
-    """The row, contiguous and fit for a softmax."""
+    """The tokens of a row, which is made contiguous and found fit for a softmax."""
     assert logits.ndim == 1, f"one row of logits, not {logits.shape}"
     assert logits.dtype == np.float32, f"float32 logits, not {logits.dtype}"
     row: Logits = np.ascontiguousarray(logits)  # [vocab]
-    order = FallingOrder(row, scan)
-    if num_bad := order.scan.num_bad:
+    scan = scan_row(row) if scan is None else scan
+    if scan.num_bad:
         raise GenerationError(
-            f"{num_bad:,} of {row.size:,} logits are not finite",
+            f"{scan.num_bad:,} of {row.size:,} logits are not finite",
             hint="the numbers of this model overflow; try --dtype float32, and check the model file if it stays",
         )
-    if not order.num_tokens:
+    if not scan.num_tokens:
         raise GenerationError(f"no token can be chosen: all {row.size:,} logits are -inf")
-    return order
+    return FallingOrder(row, scan)
 
 
 def _stages(order: FallingOrder, params: SamplingParams, counts: TokenCounts) -> list[_Stage]:

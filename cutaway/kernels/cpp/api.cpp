@@ -59,7 +59,7 @@ std::vector<const Kernels*> available() {
 // What trades the same bits in any company for speed, where there is such a set; else null.
 const Kernels* fast_kernels() {
 #if defined(CUTAWAY_HAS_AMX)
-    if (has_tiles()) return fast_amx_kernels();
+    if (available().front() == amx_kernels()) return fast_amx_kernels();
 #endif
     return nullptr;
 }
@@ -77,8 +77,13 @@ CUTAWAY_API const char* cutaway_instruction_set(int32_t index) {
     return index < static_cast<int32_t>(sets.size()) ? sets[index]->name : nullptr;
 }
 
-CUTAWAY_API void cutaway_decoder_scan(Decoder* decoder, const float* scores, int64_t num_rows, RowScan* out) {
-    decoder->scan(scores, num_rows, out);
+CUTAWAY_API int32_t cutaway_decoder_scan(Decoder* decoder, const float* scores, int64_t num_rows, RowScan* out) {
+    try {
+        decoder->scan(scores, num_rows, out);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    return 0;
 }
 
 // The sum of e^((score - top) / temperature) over a row of scores, of which none is larger than ``top`` or NaN.

@@ -1,7 +1,5 @@
-// Attention of up to 16 query vectors at once with AMX, in chunks of 256 positions that are computed by themselves and
-// joined in their order (the online softmax of FlashAttention: Dao et al., 2022, section 3.1; that chunks are apart, as
-// in Flash-Decoding: Dao et al., 2023). Queries and weights are rounded to bfloat16. A query's result depends on that
-// query alone: chunks begin at multiples of 256, whoever computes what.
+// Attention of up to 16 query vectors at once with AMX, in the chunks of attention_chunks.h. Queries and weights are
+// rounded to bfloat16. A query's result depends on that query alone.
 //
 // Pieces of the cache are kept as tiles are loaded:
 //   keys    [dim / 2, 16 positions, 2]
@@ -9,15 +7,12 @@
 
 #pragma once
 
-constexpr int kChunk = 256;
-constexpr int kMaxPieces = kChunk / kPiece;
 constexpr int kMaxQueries = 16;
 constexpr int kMaxEdges = 4;
-constexpr float kNothing = -1e30f;  // top of a query that has seen no key yet
 constexpr float kUnseen = -1e36f;
 
-// Tiles 0 to 3 are results [queries, 16]; 4 and 5 what is multiplied from the left, 6 and 7 from the right. Two of each,
-// because a tile cannot be loaded before the product that reads it has begun.
+// Tiles 0 to 3 are results [queries, 16]; 4 and 5 what is multiplied from the left, 6 and 7 from the right. Two of
+// each, because a tile cannot be loaded before the product that reads it has begun.
 struct alignas(64) AttentionTileConfig {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 0, 0, 64, 64};
@@ -29,105 +24,20 @@ struct alignas(64) AttentionTileConfig {
     }
 };
 
-// 2^x for x <= 0, with a relative error below 5e-5, far less than the rounding to bfloat16 that follows.
-inline Lanes exp2_lanes(Lanes x) {
-    const Lanes n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const Lanes f = _mm512_sub_ps(x, n);
-    Lanes p = _mm512_set1_ps(9.61812911e-3f);  // the Taylor series of e^(f ln 2)
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.55041087e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.40226507e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.93147181e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
-}
-
-inline float exp2_one(float x) { return _mm512_cvtss_f32(exp2_lanes(_mm512_set1_ps(x))); }
-
-// Which positions an item sees, all its rows together.
-struct Range {
-    int64_t begin, end;
-
-    explicit Range(const AttentionItem& item)
-        : begin(item.window && item.first_position >= item.window ? item.first_position + 1 - item.window : 0),
-          end(item.first_position + item.num_rows) {}
-
-    int64_t first_chunk() const { return begin / kChunk; }
-    int64_t num_chunks() const { return (end - 1) / kChunk + 1; }
-};
-
-// The pieces of a chunk that an item sees.
-template <int dim>
-struct Chunk {
-    int64_t first = 0;  // position
-    int num_pieces = 0;
-    const uint16_t* pieces[kMaxPieces];
-
-    Chunk() = default;
-
-    Chunk(const AttentionItem& item, const Range& range, int64_t index) {
-        const int64_t begin = range.begin / kPiece * kPiece, end = (index + 1) * kChunk;
-        first = index * kChunk > begin ? index * kChunk : begin;
-        num_pieces = static_cast<int>(((end < range.end ? end : range.end) - first + kPiece - 1) / kPiece);
-        for (int piece = 0; piece < num_pieces; ++piece) pieces[piece] = item.cache + item.places[first / kPiece + piece];
-    }
-
-    // Asks for keys, or for values, that are in no cache yet.
-    void fetch_keys(int piece) const { fetch(piece, 0); }
-    void fetch_values(int piece) const { fetch(piece, kPiece * dim); }
-
-    void fetch_all() const {
-        for (int piece = 0; piece < num_pieces; ++piece) fetch_keys(piece), fetch_values(piece);
-    }
-
-   private:
-    void fetch(int piece, int begin) const {
-        if (piece >= num_pieces) return;
-        for (int at = begin; at < begin + kPiece * dim; at += 32) _mm_prefetch(pieces[piece] + at, _MM_HINT_T1);
-    }
-};
-
-// What is known about a query after some chunks: weights are relative to that of the score ``top``.
-template <int dim>
-struct Partial {
-    float mixed[dim];
-    float top, sum;
-    float unused[kLanes - 2];  // so that those of the next query begin a cache line as well
-
-    // Nothing seen yet.
-    void clear() {
-        top = kNothing;
-        sum = 0;
-        std::memset(mixed, 0, sizeof mixed);
-    }
-
-    // Takes in the next chunk.
-    void join(const Partial& next) {
-        const float both = next.top > top ? next.top : top;
-        const float here = exp2_one(top - both), there = exp2_one(next.top - both);
-        top = both;
-        sum = fma(next.sum, there, sum * here);
-        for (int i = 0; i < dim; i += kLanes) {
-            const Lanes scaled = _mm512_mul_ps(_mm512_loadu_ps(mixed + i), _mm512_set1_ps(here));
-            _mm512_storeu_ps(mixed + i, _mm512_fmadd_ps(_mm512_loadu_ps(next.mixed + i), _mm512_set1_ps(there), scaled));
-        }
-    }
-
-    void write(float* out) const {
-        const Lanes inverse = _mm512_set1_ps(1.0f / sum);
-        for (int i = 0; i < dim; i += kLanes) _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_loadu_ps(mixed + i), inverse));
-    }
-};
-
-// Query vectors of one key-value head, and what each sees. They are of consecutive positions, so that all of them together
-// see one range.
+// Query vectors of one key-value head, and what each sees. They are of consecutive positions, so that all of them
+// together see one range.
 template <int dim>
 class QueryTile {
    public:
     QueryTile(const AttentionItem& item, int first_head, int num_heads)
-        : item_(item), first_head_(first_head), num_heads_(num_heads), num_queries_(item.num_rows * num_heads), range_(item) {
+        : item_(item),
+          first_head_(first_head),
+          num_heads_(num_heads),
+          num_queries_(item.num_rows * num_heads),
+          range_(item) {
         for (int query = 0; query < num_queries_; ++query) {
             end_[query] = item.first_position + query / num_heads + 1;
-            begin_[query] = item.window && end_[query] > item.window ? end_[query] - item.window : 0;
+            begin_[query] = item.begin(query / num_heads);
             const float* from = vector(query);
             const Lanes scale = _mm512_set1_ps(1.44269504088896341f);  // powers of 2 are cheaper than those of e
             for (int i = 0; i < dim; i += 2 * kLanes)
@@ -136,8 +46,8 @@ class QueryTile {
         }
     }
 
-    // Attends to everything, and writes the result. False if a value is not finite that some of the queries see and some
-    // do not: then each must be computed alone.
+    // Attends to everything, and writes the result. False if a value is not finite that some of the queries see and
+    // some do not: then each must be computed alone.
     bool run() {
         Partial<dim> totals[kMaxQueries];
         for (int query = 0; query < num_queries_; ++query) totals[query].clear();
@@ -206,12 +116,13 @@ class QueryTile {
 
     // Which of the 16 positions from ``position`` on lie in [begin, end).
     static __mmask16 within(int64_t position, int64_t begin, int64_t end) {
-        const int64_t low = begin > position ? begin - position : 0, high = end - position < kPiece ? end - position : kPiece;
+        const int64_t low = begin > position ? begin - position : 0;
+        const int64_t high = end - position < kPiece ? end - position : kPiece;
         return low >= high ? 0 : static_cast<__mmask16>((0xffffu << low) & (0xffffu >> (kPiece - high)));
     }
 
-    // Where the values of the chunk are. Of a piece that is not seen as a whole they are copied, without those that nobody
-    // sees, since nothing is known about them.
+    // Where the values of the chunk are. Of a piece that is not seen as a whole they are copied, without those that
+    // nobody sees, since nothing is known about them.
     bool find_values() {
         const auto [begin, end] = range_;
         const int64_t all_begin = begin_[num_queries_ - 1], all_end = end_[0];
@@ -287,7 +198,8 @@ class QueryTile {
 
     template <int tile>
     void store_scores(int piece) {
-        if (piece + tile < chunk_.num_pieces) store_tile<tile>(scores_[0] + (piece + tile) * kPiece, kChunk * sizeof(float));
+        if (piece + tile < chunk_.num_pieces)
+            store_tile<tile>(scores_[0] + (piece + tile) * kPiece, kChunk * sizeof(float));
     }
 
     // Scores of a query become weights. ``flaw`` becomes NaN if any score is not finite.

@@ -33,12 +33,11 @@ void Decoder::forward(const Batch& batch, float* hidden) {
     find_rows(batch);
     find_places(batch);
     reserve();
+    next_item_.store(pool_.size(), std::memory_order_relaxed);
     pool_.run([&](int thread) {
         int64_t phase = 0;  // between two barriers
-        if (!unit_rows_) embed(batch, thread, pool_.size(), num_rows_);
-        if (num_rows_ == 1) pool_.barrier();
         for_each_work(thread, phase++, [&](const Work& work) {
-            if (unit_rows_) embed(batch, work.first_row, 1, work.first_row + work.num_rows);
+            embed(batch, work);
             project(layers_[0], batch.caches[0], work, thread);
         });
         for (size_t index = 0; index < layers_.size(); ++index) {
@@ -55,25 +54,25 @@ void Decoder::forward(const Batch& batch, float* hidden) {
                 if (index + 1 < layers_.size())
                     project(layers_[index + 1], batch.caches[index + 1], work, thread);
                 else
-                    finish(work, hidden);
+                    write_hidden(work, hidden);
             });
         }
     });
 }
 
 // The last norm.
-void Decoder::finish(const Work& work, float* hidden) {
+void Decoder::write_hidden(const Work& work, float* hidden) {
     const int64_t width = config_.hidden_size;
-    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+    work.each_row([&](int64_t row) {
         const int64_t at = (work.first_row + row) * width;
         kernels_->rms_norm(x_.data() + at, norm_, config_.norm_eps, width, hidden + at);
-    }
+    });
 }
 
 void Decoder::logits(const float* hidden, int64_t num_rows, float* out) {
-    shared_.reserve(num_rows, num_rows >= kernels_->min_wide_rows, config_.hidden_size, 0, 0);
+    shared_.inputs.reserve(num_rows, config_.hidden_size, input_type(num_rows));
     pool_.run([&](int thread) {
-        const Work work(0, num_rows, shared_, shared_, thread, pool_.size(), pool_);
+        const Work work(0, num_rows, shared_, shared_.inputs, thread, pool_.size(), pool_);
         prepare_rows(hidden, config_.hidden_size, work);
         multiply(head_, layers_[0].qkv, work, work.inputs, out, false);
     });
@@ -106,7 +105,8 @@ void Decoder::find_rows(const Batch& batch) {
         const Span& span = batch.spans[index];
         for (int64_t row = 0; row < span.num_rows; ++row) rows_[span.first_row + row] = {index, span.start + row};
         for (int64_t row = 0; row < span.num_rows; row += together)
-            row_blocks_.push_back({span.first_row + row, std::min(together, span.num_rows - row), index, span.start + row});
+            row_blocks_.push_back(
+                {span.first_row + row, std::min(together, span.num_rows - row), index, span.start + row});
         longest_ = std::max(longest_, span.start + span.num_rows);
     }
     const Chunking chunking = kernels_->chunking(config_.head_dim);
@@ -116,8 +116,8 @@ void Decoder::find_rows(const Batch& batch) {
         num_chunks_ = (longest_ - 1) / chunking.num_positions + 1;
 }
 
-// Where keys and values lie, from slots, which count rows of keys from the first of a layer: those of a block are followed
-// by as many rows of values, and both together are cut into pieces of 16 positions.
+// Where keys and values lie, from slots, which count rows of keys from the first of a layer: those of a block are
+// followed by as many rows of values, and both together are cut into pieces of 16 positions.
 void Decoder::find_places(const Batch& batch) {
     const int64_t row_size = config_.num_kv_heads * config_.head_dim;
     places_.clear();
@@ -149,51 +149,56 @@ void Decoder::reserve() {
     grow(angles_, frequencies_.size() * num_rows_ * config_.head_dim);
     const int64_t num_numbers = kernels_->chunking(config_.head_dim).num_numbers;
     grow(chunks_, num_rows_ * num_chunks_ * config_.num_heads * num_numbers);
-    const bool is_wide = num_rows_ >= kernels_->min_wide_rows;
-    divide_rows(is_wide);
-    if (!unit_rows_) shared_.reserve(num_rows_, is_wide, widest, config_.intermediate_size, config_.hidden_size);
+    const InputType type = input_type(num_rows_);
+    divide_rows(type);
+    const auto reserve_rows = [&](Buffers& buffers, int64_t num_rows) {
+        buffers.inputs.reserve(num_rows, widest, type);
+        buffers.reserve(num_rows, config_.intermediate_size, config_.hidden_size);
+    };
+    if (!unit_rows_) reserve_rows(shared_, num_rows_);
     for (Room& room : rooms_) {
-        if (unit_rows_)
-            room.buffers.reserve(unit_rows_, is_wide, widest, config_.intermediate_size, config_.hidden_size);
-        if (num_rows_ == 1) room.buffers.reserve(1, is_wide, widest, 0, 0);
+        if (unit_rows_) reserve_rows(room.buffers, unit_rows_);
+        if (num_rows_ == 1) room.buffers.inputs.reserve(1, widest, type);
         grow(room.normed, config_.hidden_size);
         grow(room.scores, longest_ * (config_.num_heads / config_.num_kv_heads));
     }
 }
 
+InputType Decoder::input_type(int64_t num_rows) const {
+    return num_rows < kernels_->min_wide_rows ? InputType::kInt8 : InputType::kBfloat16;
+}
+
 // Few rows: all threads have all of them, each with a part of the weights. Many: units of rows, each for one thread.
-void Decoder::divide_rows(bool is_wide) {
-    next_item_.store(pool_.size(), std::memory_order_relaxed);
+void Decoder::divide_rows(InputType type) {
     unit_rows_ = 0;
     if (num_rows_ < kOwnRows * pool_.size()) return;
     const int64_t equal = round_up((num_rows_ + pool_.size() - 1) / pool_.size(), kTileRows);
-    unit_rows_ = std::min(equal, is_wide ? kWideUnitRows : kUnitRows);
-    num_units_ = (num_rows_ + unit_rows_ - 1) / unit_rows_;
-    if (num_units_ > unit_room_) num_done_ = std::make_unique<std::atomic<int64_t>[]>(unit_room_ = num_units_);
-    for (int64_t unit = 0; unit < num_units_; ++unit) num_done_[unit].store(0, std::memory_order_relaxed);
+    unit_rows_ = std::min(equal, type == InputType::kInt8 ? kUnitRows : kWideUnitRows);
+    num_taken_ = std::vector<std::atomic<int64_t>>((num_rows_ + unit_rows_ - 1) / unit_rows_);
 }
 
-// A thread takes the units that it had before, whose rows are in the cache of its core, and then what others have not begun.
+// A thread takes the units that it had before, whose rows are in the cache of its core, and then what others have not
+// begun.
 template <typename Function>
 void Decoder::for_each_work(int thread, int64_t phase, Function function) {
+    Buffers& own = rooms_[thread].buffers;
     if (!unit_rows_) {
-        Buffers& inputs = num_rows_ == 1 ? rooms_[thread].buffers : shared_;
+        Inputs& inputs = num_rows_ == 1 ? own.inputs : shared_.inputs;
         return function(Work(0, num_rows_, shared_, inputs, thread, pool_.size(), pool_));
     }
-    const int64_t first_unit = num_units_ * thread / pool_.size();
-    for (int64_t index = 0; index < num_units_; ++index) {
-        const int64_t unit = (first_unit + index) % num_units_, first = unit * unit_rows_;
+    const int64_t num_units = num_taken_.size(), first_unit = num_units * thread / pool_.size();
+    for (int64_t index = 0; index < num_units; ++index) {
+        const int64_t unit = (first_unit + index) % num_units, first = unit * unit_rows_;
         int64_t before = phase;
-        if (!num_done_[unit].compare_exchange_strong(before, phase + 1, std::memory_order_relaxed)) continue;
-        Buffers& buffers = rooms_[thread].buffers;
-        function(Work(first, std::min(unit_rows_, num_rows_ - first), buffers, buffers, 0, 1, pool_));
+        if (!num_taken_[unit].compare_exchange_strong(before, phase + 1, std::memory_order_relaxed)) continue;
+        function(Work(first, std::min(unit_rows_, num_rows_ - first), own, own.inputs, 0, 1, pool_));
     }
 }
 
-// Every ``step``-th row from ``first`` on.
-void Decoder::embed(const Batch& batch, int64_t first, int64_t step, int64_t end) {
+void Decoder::embed(const Batch& batch, const Work& work) {
     const int64_t width = config_.hidden_size, half = config_.head_dim / 2;
-    for (int64_t row = first; row < end; row += step) {
+    work.each_row([&](int64_t index) {
+        const int64_t row = work.first_row + index;
         float* x = x_.data() + row * width;
         unpack_row(embedding_, batch.token_ids[row], x);
         for (int64_t i = 0; i < width; ++i) x[i] *= config_.embedding_scale;
@@ -205,13 +210,14 @@ void Decoder::embed(const Batch& batch, int64_t first, int64_t step, int64_t end
                 angles[half + i] = std::sin(angle);
             }
         }
-    }
+    });
+    work.publish_rows();
 }
 
 // From the residual stream to queries, and to keys and values in the cache.
 void Decoder::project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread) {
     const int64_t size = (config_.num_heads + 2 * config_.num_kv_heads) * config_.head_dim;
-    norm_and_prepare(x_.data(), layer.attention_norm, work, thread);
+    norm_and_prepare(layer.attention_norm, work, thread);
     multiply(layer.qkv, layer.output, work, work.inputs, heads_.data() + work.first_row * size, false);
     if (work.parts > 1 && num_rows_ == num_spans_ && thread < num_items() && !num_chunks_)
         kernels_->fetch(attention_item(layer, cache, thread, thread));
@@ -221,8 +227,8 @@ void Decoder::project(const LayerWeights& layer, uint16_t* cache, const Work& wo
     });
 }
 
-// Bias, norms of heads, rotation; queries stay, keys and values go into the cache. For the key-value heads from ``begin`` to
-// ``end`` and their queries.
+// Bias, norms of heads, rotation; queries stay, keys and values go into the cache. For the key-value heads from
+// ``begin`` to ``end`` and their queries.
 void Decoder::finish_heads(const LayerWeights& layer, uint16_t* cache, int64_t row, int64_t begin, int64_t end) {
     const int64_t dim = config_.head_dim, sharing = config_.num_heads / config_.num_kv_heads, count = end - begin;
     const int64_t q_size = config_.num_heads * dim, kv_size = config_.num_kv_heads * dim;
@@ -294,15 +300,18 @@ void Decoder::attend(const LayerWeights& layer, const uint16_t* cache, int threa
 
 // Few items that see much: threads divide what they see.
 void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread) {
-    const int64_t part_size = config_.num_heads / config_.num_kv_heads * kernels_->chunking(config_.head_dim).num_numbers;
+    const int64_t sharing = config_.num_heads / config_.num_kv_heads;
+    const int64_t part_size = sharing * kernels_->chunking(config_.head_dim).num_numbers;
     int64_t index = thread;
     for (; index < num_items() * num_chunks_; index = next_item_.fetch_add(1, std::memory_order_relaxed)) {
         const AttentionItem item = attention_item(layer, cache, index / num_chunks_, thread);
         kernels_->attend_chunk(item, index % num_chunks_, chunks_.data() + index * part_size);
     }
     pool_.barrier();
-    for (index = thread; index < num_items(); index += pool_.size())
-        kernels_->join_chunks(attention_item(layer, cache, index, thread), chunks_.data() + index * num_chunks_ * part_size);
+    for (index = thread; index < num_items(); index += pool_.size()) {
+        const float* chunks = chunks_.data() + index * num_chunks_ * part_size;
+        kernels_->join_chunks(attention_item(layer, cache, index, thread), chunks);
+    }
 }
 
 // From what was attended to, through the feed-forward network, back to the residual stream.
@@ -310,33 +319,33 @@ void Decoder::transform(const LayerWeights& layer, const Work& work, int thread)
     const int64_t q_size = config_.num_heads * config_.head_dim;
     prepare_rows(attended_.data() + work.first_row * q_size, q_size, work);
     mix_back(layer.output, layer.gate_up, layer.attention_post_norm, work, work.inputs);
-    norm_and_prepare(x_.data(), layer.mlp_norm, work, thread);
+    norm_and_prepare(layer.mlp_norm, work, thread);
     multiply(layer.gate_up, layer.down, work, work.inputs, work.buffers.gate_up.data(), false);
     work.meet();
     activate(work);
     work.meet();
     const bool is_last = &layer == &layers_.back();
-    mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers);
+    mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers.inputs);
 }
 
-void Decoder::norm_and_prepare(const float* x, const float* weight, const Work& work, int thread) {
+void Decoder::norm_and_prepare(const float* weight, const Work& work, int thread) {
     const int64_t width = config_.hidden_size;
-    const Activations to = work.inputs.rows(width);
+    const Activations to = work.inputs.activations(width);
     float* normed = rooms_[thread].normed.data();
     work.make_inputs([&](int64_t row) {
-        kernels_->rms_norm(x + (work.first_row + row) * width, weight, config_.norm_eps, width, normed);
+        kernels_->rms_norm(x_.data() + (work.first_row + row) * width, weight, config_.norm_eps, width, normed);
         kernels_->prepare(normed, to.from(row));
     });
 }
 
 void Decoder::prepare_rows(const float* x, int64_t width, const Work& work) {
-    const Activations to = work.inputs.rows(width);
+    const Activations to = work.inputs.activations(width);
     work.make_inputs([&](int64_t row) { kernels_->prepare(x + row * width, to.from(row)); });
 }
 
 void Decoder::activate(const Work& work) {
     const int64_t width = config_.intermediate_size;
-    const Activations to = work.buffers.rows(width);
+    const Activations to = work.buffers.inputs.activations(width);
     const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
     work.divide(to.num_groups, [&](int64_t row, int64_t begin, int64_t end) {
         float* gate = work.buffers.gate_up.data() + row * 2 * width + begin * kGroup;
@@ -346,13 +355,13 @@ void Decoder::activate(const Work& work) {
 }
 
 // Each thread of the work takes an equal share of all panels. ``next`` is the product that it will read then.
-void Decoder::multiply(const Product& w, const Product& next, const Work& work, Buffers& inputs, float* out, bool add) {
+void Decoder::multiply(const Product& w, const Product& next, const Work& work, Inputs& inputs, float* out, bool add) {
     const int64_t num_panels = w.num_panels();
     int64_t begin = num_panels * work.part / work.parts, end = num_panels * (work.part + 1) / work.parts;
     for (int part = 0; part < w.num_parts; ++part) {
         const Matrix& matrix = w.parts[part];
         const int64_t here = matrix.num_panels();
-        const Activations x = inputs.rows(matrix.cols);
+        const Activations x = inputs.activations(matrix.cols);
         const uint8_t* then = end > here ? w.parts[part + 1].data : next.share(work.part, work.parts);
         if (begin < here && end > 0)
             kernels_->linear({matrix, x, static_cast<int>(work.num_rows), static_cast<int>(std::max<int64_t>(begin, 0)),
@@ -363,8 +372,9 @@ void Decoder::multiply(const Product& w, const Product& next, const Work& work, 
     }
 }
 
-// Multiplies the quantized rows and adds the result to the residual stream, normed first where the architecture says so.
-void Decoder::mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Buffers& inputs) {
+// Multiplies rows of inputs and adds the result to the residual stream, normed first where the architecture says so.
+void Decoder::mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work,
+                       Inputs& inputs) {
     const int64_t width = config_.hidden_size;
     float* x = x_.data() + work.first_row * width;
     if (!post_norm) {
@@ -374,12 +384,12 @@ void Decoder::mix_back(const Product& w, const Product& next, const float* post_
     }
     multiply(w, next, work, inputs, work.buffers.mixed.data(), false);
     work.meet();
-    for (int64_t row = work.part; row < work.num_rows; row += work.parts) {
+    work.each_row([&](int64_t row) {
         float* mixed = work.buffers.mixed.data() + row * width;
         kernels_->rms_norm(mixed, post_norm, config_.norm_eps, width, mixed);
         for (int64_t i = 0; i < width; ++i) x[row * width + i] += mixed[i];
-    }
-    if (work.has_own_inputs()) work.meet();
+    });
+    work.publish_rows();
 }
 
 }  // namespace cutaway

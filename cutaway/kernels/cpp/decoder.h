@@ -33,14 +33,13 @@ struct Span {
     int64_t first_row, num_rows, start;
 };
 
-
 struct Batch {
     int64_t num_rows, num_spans;
-    const int64_t* token_ids;           // [rows]
-    const Span* spans;                  // together all rows, in order
+    const int64_t* token_ids;     // [rows]
+    const Span* spans;            // together all rows, in order
     const int64_t* const* slots;  // [groups * spans]: of the positions of a span in a group, [start + num_rows]
     int64_t num_groups;
-    int64_t block_size;       // positions whose keys and values lie in one piece, a multiple of 16
+    int64_t block_size;       // positions in a block of the cache, a multiple of 16
     uint16_t* const* caches;  // bfloat16, of each layer: the keys of slot 0
 };
 
@@ -74,12 +73,13 @@ class Decoder {
     void find_places(const Batch& batch);
     const int64_t* places(const LayerWeights& layer, int64_t span) const;
     void reserve();
-    void divide_rows(bool is_wide);
+    void divide_rows(InputType type);
+    InputType input_type(int64_t num_rows) const;
     int64_t num_items() const { return row_blocks_.size() * config_.num_kv_heads; }
     template <typename Function>
     void for_each_work(int thread, int64_t phase, Function function);
 
-    void embed(const Batch& batch, int64_t first, int64_t step, int64_t end);
+    void embed(const Batch& batch, const Work& work);
     void project(const LayerWeights& layer, uint16_t* cache, const Work& work, int thread);
     void finish_heads(const LayerWeights& layer, uint16_t* cache, int64_t row, int64_t begin, int64_t end);
     AttentionItem attention_item(const LayerWeights& layer, const uint16_t* cache, int64_t index, int thread);
@@ -87,12 +87,12 @@ class Decoder {
     void attend_chunks(const LayerWeights& layer, const uint16_t* cache, int thread);
     void transform(const LayerWeights& layer, const Work& work, int thread);
 
-    void finish(const Work& work, float* hidden);
-    void norm_and_prepare(const float* x, const float* weight, const Work& work, int thread);
+    void write_hidden(const Work& work, float* hidden);
+    void norm_and_prepare(const float* weight, const Work& work, int thread);
     void prepare_rows(const float* x, int64_t width, const Work& work);
     void activate(const Work& work);
-    void multiply(const Product& w, const Product& next, const Work& work, Buffers& inputs, float* out, bool add);
-    void mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Buffers& inputs);
+    void multiply(const Product& w, const Product& next, const Work& work, Inputs& inputs, float* out, bool add);
+    void mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Inputs& inputs);
 
     const DecoderConfig config_;
     const std::vector<LayerWeights> layers_;
@@ -105,8 +105,8 @@ class Decoder {
 
     int64_t num_rows_ = 0, num_spans_ = 0, longest_ = 0;
     int64_t num_chunks_ = 0;  // that attention to each row is divided into; 0 if it is not
-    int64_t unit_rows_ = 0, num_units_ = 0, unit_room_ = 0;  // rows that one thread takes together; 0 if all share all
-    std::unique_ptr<std::atomic<int64_t>[]> num_done_;        // phases of each unit that a thread has taken
+    int64_t unit_rows_ = 0;                        // that one thread takes together; 0 if all threads share all rows
+    std::vector<std::atomic<int64_t>> num_taken_;  // of each unit of rows: phases that a thread has taken it for
     std::atomic<int64_t> next_item_{0};
     std::vector<Row> rows_;
     std::vector<RowBlock> row_blocks_;

@@ -27,6 +27,7 @@ namespace {
 #include "attention_avx512.h"
 #if defined(__AMX_INT8__)
 #include "tiles.h"
+#include "attention_chunks.h"
 #include "attention_amx.h"
 #include "linear_amx.h"
 #include "linear_wide.h"
@@ -35,10 +36,11 @@ namespace {
 #include "rows.h"
 #if defined(__AVX2__)
 #include "linear_avx2.h"
+#include "attention_avx2.h"
 #else
 #include "linear.h"
-#endif
 #include "attention.h"
+#endif
 #endif
 #include "softmax.h"
 
@@ -202,8 +204,8 @@ void join_chunks(const AttentionItem& item, const float* chunks) {
 
 const Kernels* CUTAWAY_NAME(CUTAWAY_ISA, _kernels)() {
     static const Kernels kernels = {
-        CUTAWAY_STRING(CUTAWAY_ISA), kNeverWide, linear, prepare, rms_norm, rotate, rows_together, attend, fetch, chunking,
-        attend_chunk, join_chunks, store, silu_mul, gelu_mul, exp_sum, scan, join_scans,
+        CUTAWAY_STRING(CUTAWAY_ISA), kNeverWide, linear, prepare, rms_norm, rotate, rows_together, attend, chunking,
+        attend_chunk, join_chunks, fetch, store, silu_mul, gelu_mul, exp_sum, scan, join_scans,
     };
     return &kernels;
 }

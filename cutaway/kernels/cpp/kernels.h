@@ -1,8 +1,9 @@
 // The arithmetic of a forward pass, one set of functions for each instruction set.
 //
-// Every set gives the same bits, but for AMX's attention: integer products are exact in any order, and what is summed in
-// float is summed in one fixed order, with fused multiply-adds where they are written and nowhere else. A row's result
-// depends on that row alone.
+// Every set gives the same bits, but for AMX's attention and the products of ``fast_amx_kernels``: integer products are
+// exact in any order, and what is summed in float is summed in one fixed order, with fused multiply-adds where they are
+// written and nowhere else. A row's result depends on that row alone; with ``fast_amx_kernels`` also on whether there
+// are many.
 
 #pragma once
 
@@ -24,6 +25,12 @@ struct AttentionItem {
     float* scores;              // room for [heads, positions]
     const AttentionItem* next;  // what the thread will do next, or null: its keys and values are asked for meanwhile
 
+    // The first position that a row sees.
+    int64_t begin(int64_t index) const {
+        const int64_t end = first_position + index + 1;
+        return window && end > window ? end - window : 0;
+    }
+
     AttentionItem row(int64_t index) const {
         AttentionItem one = *this;
         one.queries += index * query_stride;
@@ -36,7 +43,8 @@ struct AttentionItem {
 
 // Where the keys and values of one row go: to one of the 16 positions of a piece of the cache.
 //
-// A piece is [kv_heads, 2, 16, dim], keys before values. An instruction set may order each 16 x dim numbers as it likes.
+// A piece is [kv_heads, 2, 16, dim], keys before values. An instruction set may order each 16 x dim numbers as it
+// likes.
 struct CacheRow {
     const float *keys, *values;  // [kv_heads, dim]
     uint16_t* piece;
@@ -65,8 +73,8 @@ struct Chunking {
     int64_t num_positions, num_numbers;  // 0 if it cannot
 };
 
-// A row of scores: the first of the largest, how many are not -inf, how many are NaN or +inf, and, if there is something to
-// choose from, the sum of e^(score - largest).
+// A row of scores, or a part of one: the first of its largest, how many are not -inf, how many are NaN or +inf, and, if
+// there is something to choose from, the sum of e^(score - largest).
 struct RowScan {
     int64_t best_id, num_tokens, num_bad;
     double exp_sum;
@@ -90,13 +98,13 @@ struct Kernels {
     // How many rows ``attend`` takes at once.
     int (*rows_together)(int num_heads, int dim);
     void (*attend)(const AttentionItem& item);
-    // Asks for what an item of one row reads first.
-    void (*fetch)(const AttentionItem& item);
     // The same for an item of one row in two parts: chunks, in any order, to [heads, num_numbers] each, and then the
     // result, from [chunks, heads, num_numbers]. Chunks that the item does not see are left out.
     Chunking (*chunking)(int dim);
     void (*attend_chunk)(const AttentionItem& item, int64_t chunk, float* to);
     void (*join_chunks)(const AttentionItem& item, const float* chunks);
+    // Asks for what an item of one row reads first.
+    void (*fetch)(const AttentionItem& item);
     void (*store)(const CacheRow& row);
     void (*silu_mul)(const float* gate, const float* up, int n, float* out);
     void (*gelu_mul)(const float* gate, const float* up, int n, float* out);

@@ -1,5 +1,6 @@
-// Arithmetic that every instruction set shares, number by number. For kernels.cpp alone, which includes it into a namespace
-// without a name: an inline function of a shared name could be compiled for a processor that has more than this one.
+// Arithmetic that every instruction set shares, number by number. For kernels.cpp alone, which includes it into a
+// namespace without a name: an inline function of a shared name could be compiled for a processor that has more than
+// this one.
 
 #pragma once
 
@@ -23,8 +24,8 @@ inline float sum_lanes(const float* lanes) {
     return sums[0];
 }
 
-// e^x for x <= 0 within two units in the last place; 0 below -87. Source: the range reduction and the degree-5 polynomial
-// of Cephes' expf (Moshier, 1984-2000).
+// e^x for x <= 0 within two units in the last place; 0 below -87. Source: the range reduction and the degree-5
+// polynomial of Cephes' expf (Moshier, 1984-2000).
 inline float exp_negative(float x) {
     float clamped = x < -87.0f ? -87.0f : x;
     float n = std::floor(fma(clamped, 1.44269504088896341f, 0.5f));

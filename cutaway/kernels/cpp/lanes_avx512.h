@@ -34,7 +34,8 @@ inline Lanes exp_lanes(Lanes x) {
 }
 
 // Two vectors become one: lane i of each added to its lane i + width, the sums of the first below those of the second
-// within runs of 2 * width lanes. Four times from 16 vectors, widths 8, 4, 2, 1: the 16 sums of ``sum_lanes``, in order.
+// within runs of 2 * width lanes. Four times from 16 vectors, widths 8, 4, 2, 1: the 16 sums of ``sum_lanes``, in
+// order.
 inline Lanes fold8(Lanes a, Lanes b) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }

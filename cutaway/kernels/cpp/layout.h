@@ -41,6 +41,11 @@ struct Matrix {
     int32_t unused;
     const uint8_t* data;
 
+    // Outputs of a panel; the last one may have fewer than others.
+    int num_lanes(int panel) const {
+        const int left = rows - panel * kPanelRows;
+        return left < kPanelRows ? left : kPanelRows;
+    }
     int num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
     int num_groups() const { return cols / kGroup; }
     size_t panel_bytes() const { return num_groups() * block_bytes(static_cast<Format>(format)); }
@@ -73,7 +78,8 @@ struct Product {
     }
 };
 
-// Rows of int8 with numbers for each group of 32, or rows of bfloat16, in tiles of 16 rows. There is room for whole tiles.
+// Rows of int8 with numbers for each group of 32, or rows of bfloat16, in tiles of 16 rows. There is room for whole
+// tiles.
 struct Activations {
     int8_t* values;     // [tiles, groups, 16, 32]
     float* scales;      // [tiles, groups, 16]

@@ -58,9 +58,10 @@ void linear_tile(const Share& share, int first, int panel) {
             }
         }
     }
-    const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
+    const int num_lanes = w.num_lanes(panel);
     for (int row = 0; row < tile; ++row) {
         float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
-        for (int lane = 0; lane < num_lanes; ++lane) to[lane] = share.add ? totals[row][lane] + to[lane] : totals[row][lane];
+        for (int lane = 0; lane < num_lanes; ++lane)
+            to[lane] = share.add ? totals[row][lane] + to[lane] : totals[row][lane];
     }
 }

@@ -114,8 +114,6 @@ void linear_panel_tiles(const Share& share, int num_rows, int panel) {
     const Matrix& w = share.w;
     alignas(64) uint8_t unpacked[(kUnpackedGroups + kAhead) * kUnpackedBytes];
     alignas(64) float partial[kPartialRows][kPanelRows];
-    const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
-    const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
     for (int first = 0; first < num_rows; first += kPartialRows) {
         const int end = num_rows - first < kPartialRows ? num_rows - first : kPartialRows;
         for (int group = 0; group < w.num_groups(); group += kUnpackedGroups) {
@@ -137,10 +135,7 @@ void linear_panel_tiles(const Share& share, int num_rows, int panel) {
                     if (!last) {
                         _mm512_store_ps(partial[row + i], totals[i]);
                     } else if (row + i < end) {
-                        float* to = share.out + (first + row + i) * share.stride + panel * kPanelRows;
-                        Lanes total = totals[i];
-                        if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
-                        _mm512_mask_storeu_ps(to, mask, total);
+                        store_outputs(share, first + row + i, panel, totals[i]);
                     }
                 }
             }

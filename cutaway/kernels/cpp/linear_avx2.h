@@ -84,7 +84,7 @@ void linear_tile(const Share& share, int first, int panel) {
             }
         }
     }
-    const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
+    const int num_lanes = w.num_lanes(panel);
     for (int row = 0; row < tile; ++row) {
         alignas(32) float lanes[kPanelRows];
         for (int part = 0; part < kParts; ++part) _mm256_store_ps(lanes + 8 * part, totals[row][part]);

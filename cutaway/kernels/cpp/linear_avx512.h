@@ -31,6 +31,14 @@ struct Block {
     }
 };
 
+// The outputs of a panel for a row.
+inline void store_outputs(const Share& share, int row, int panel, Lanes total) {
+    const __mmask16 mask = static_cast<__mmask16>((1u << share.w.num_lanes(panel)) - 1);
+    float* to = share.out + row * share.stride + panel * kPanelRows;
+    if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
+    _mm512_mask_storeu_ps(to, mask, total);
+}
+
 template <Format format, int tile>
 void linear_tile(const Share& share, int first, int panel) {
     const Matrix& w = share.w;
@@ -62,12 +70,5 @@ void linear_tile(const Share& share, int first, int panel) {
                 totals[row] = _mm512_fmadd_ps(block.m, _mm512_set1_ps(here.offsets[at]), totals[row]);
         }
     }
-    const int num_lanes = w.rows - panel * kPanelRows < kPanelRows ? w.rows - panel * kPanelRows : kPanelRows;
-    const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
-    for (int row = 0; row < tile; ++row) {
-        float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
-        Lanes total = totals[row];
-        if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
-        _mm512_mask_storeu_ps(to, mask, total);
-    }
+    for (int row = 0; row < tile; ++row) store_outputs(share, first + row, panel, totals[row]);
 }

@@ -1,5 +1,5 @@
-// Products of many rows in bfloat16 with AMX. Weights stay as they are in memory and become bfloat16 on the way; a result is
-// about as near to float32 as with the integers of linear_amx.h or nearer, but not the same bits.
+// Products of many rows in bfloat16 with AMX. Weights stay as they are in memory and become bfloat16 on the way; a
+// result is about as near to float32 as with the integers of linear_amx.h or nearer, but not the same bits.
 
 #pragma once
 
@@ -60,7 +60,8 @@ struct WideWeights {
     template <Format format>
     void fill(const Share& share, int panel, int num_panels, int first_group, int num_groups) {
         for (int index = 0; index < num_panels; ++index) {
-            const uint8_t* block = share.w.data + (panel + index) * share.w.panel_bytes() + first_group * block_bytes(format);
+            const uint8_t* block = share.w.data + (panel + index) * share.w.panel_bytes();
+            block += first_group * block_bytes(format);
             for (int group = 0; group < num_groups; ++group, block += block_bytes(format)) {
                 const uint8_t* ahead = share.ahead(block, kPrefetchBytes);
                 for (size_t line = 0; line < block_bytes(format); line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
@@ -104,14 +105,8 @@ void multiply_tiles(const uint16_t* x, int64_t row_stride, const WideWeights& w,
 // Sums go to the rows from ``first`` on, as far as there are rows and outputs.
 inline void write_sums(const Share& share, int first, int panel, const float* sums) {
     const int num_rows = share.num_rows - first < kTileRows ? share.num_rows - first : kTileRows;
-    const int num_lanes = share.w.rows - panel * kPanelRows < kPanelRows ? share.w.rows - panel * kPanelRows : kPanelRows;
-    const __mmask16 mask = static_cast<__mmask16>((1u << num_lanes) - 1);
-    for (int row = 0; row < num_rows; ++row) {
-        float* to = share.out + (first + row) * share.stride + panel * kPanelRows;
-        Lanes total = _mm512_load_ps(sums + row * kPanelRows);
-        if (share.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, to));
-        _mm512_mask_storeu_ps(to, mask, total);
-    }
+    for (int row = 0; row < num_rows; ++row)
+        store_outputs(share, first + row, panel, _mm512_load_ps(sums + row * kPanelRows));
 }
 
 // One or two panels for up to ``kWideRows`` rows.
@@ -127,8 +122,8 @@ void linear_panels_wide(const Share& share, int first_row, int panel, int num_pa
         for (int row = 0; row < end; row += 2 * kTileRows) {
             const uint16_t* x = share.x.from(first_row + row).numbers + int64_t{group} * kWideBlock;
             const bool two_rows = row + kTileRows < end;
-            const auto multiply = two_rows ? (num_panels == 2 ? multiply_tiles<true, true> : multiply_tiles<true, false>)
-                                           : (num_panels == 2 ? multiply_tiles<false, true> : multiply_tiles<false, false>);
+            auto multiply = num_panels == 2 ? multiply_tiles<false, true> : multiply_tiles<false, false>;
+            if (two_rows) multiply = num_panels == 2 ? multiply_tiles<true, true> : multiply_tiles<true, false>;
             multiply(x, row_stride, weights, count, group == 0, sums + row / 8);
         }
     }
@@ -148,7 +143,8 @@ void linear_wide(const Share& share) {
 
 // A row of numbers becomes the first row of ``to``, in bfloat16.
 inline void round_row(const float* x, const Activations& to) {
-    for (int group = 0; group < to.num_groups; ++group, x += kGroup)
-        _mm512_storeu_si512(to.numbers + group * kWideBlock,
-                            reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + kLanes), _mm512_loadu_ps(x))));
+    for (int group = 0; group < to.num_groups; ++group, x += kGroup) {
+        const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + kLanes), _mm512_loadu_ps(x));
+        _mm512_storeu_si512(to.numbers + group * kWideBlock, reinterpret_cast<__m512i>(rounded));
+    }
 }

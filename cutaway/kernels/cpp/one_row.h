@@ -17,7 +17,7 @@ struct OneRow {
           out(item.out),
           cache(item.cache),
           places(item.places),
-          first(item.window && item.first_position >= item.window ? item.first_position + 1 - item.window : 0),
+          first(item.begin(0)),
           end(item.first_position + 1),
           num_heads(item.num_heads),
           dim(item.dim),

@@ -18,14 +18,14 @@ void grow(std::vector<Number>& room, int64_t size) {
     if (static_cast<int64_t>(room.size()) < size) room.resize(size);
 }
 
-// What rows need between products.
-class Buffers {
-   public:
-    // ``is_wide``: rows that products read are bfloat16.
-    void reserve(int64_t num_rows, bool is_wide, int64_t widest_input, int64_t intermediate_size, int64_t hidden_size);
-    Activations rows(int64_t num_cols);
+enum class InputType { kInt8, kBfloat16 };
 
-    std::vector<float> gate_up, mixed;  // [rows, 2 intermediate], [rows, hidden]
+// Rows that products read.
+class Inputs {
+   public:
+    void reserve(int64_t num_rows, int64_t widest, InputType type);
+    // Rows of ``num_cols`` numbers.
+    Activations activations(int64_t num_cols);
 
    private:
     struct alignas(64) Line {
@@ -33,10 +33,21 @@ class Buffers {
     };
     static constexpr int64_t kRoomAhead = 16;  // lines that are read, and not used, beyond the last group
 
-    bool is_wide_ = false;
+    InputType type_ = InputType::kInt8;
     std::vector<Line> values_;
     std::vector<float> scales_, offsets_;
     std::vector<int32_t> starts_;
+};
+
+// What rows need between products.
+struct Buffers {
+    Inputs inputs;
+    std::vector<float> gate_up, mixed;  // [rows, 2 intermediate], [rows, hidden]
+
+    void reserve(int64_t num_rows, int64_t intermediate_size, int64_t hidden_size) {
+        grow(gate_up, num_rows * 2 * intermediate_size);
+        grow(mixed, num_rows * hidden_size);
+    }
 };
 
 // Rows of one step that are computed by some threads together, through everything but attention.
@@ -45,7 +56,7 @@ class Work {
     // ``part`` of ``parts`` threads, which all have the same rows and buffers; there rows are counted from the first.
     // ``inputs`` may be a thread's own: then each makes what products read for itself, which for one row is faster than
     // to wait for another.
-    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, Buffers& inputs, int part, int parts, Pool& pool)
+    Work(int64_t first_row, int64_t num_rows, Buffers& buffers, Inputs& inputs, int part, int parts, Pool& pool)
         : first_row(first_row),
           num_rows(num_rows),
           buffers(buffers),
@@ -59,18 +70,32 @@ class Work {
         if (parts > 1) pool_.barrier();
     }
 
-    // Lets rows be made that products read; all are there when this returns.
+    // The rows that this thread writes, always the same.
     template <typename Function>
-    void make_inputs(Function make_row) const {
-        const bool alone = has_own_inputs();
-        for (int64_t row = alone ? 0 : part; row < num_rows; row += alone ? 1 : parts) make_row(row);
-        if (!alone) meet();
+    void each_row(Function function) const {
+        for (int64_t row = part; row < num_rows; row += parts) function(row);
     }
 
-    bool has_own_inputs() const { return &inputs != &buffers; }
+    // Makes rows that products read, from rows that the same thread has written, or all threads together before they
+    // met.
+    template <typename Function>
+    void make_inputs(Function make_row) const {
+        if (has_own_inputs()) {
+            for (int64_t row = 0; row < num_rows; ++row) make_row(row);
+        } else {
+            each_row(make_row);
+            meet();
+        }
+    }
 
-    // This thread's part of something that has ``size`` pieces in each row: rows, or pieces of rows if rows are not enough
-    // for equal parts. Calls ``function(row, begin, end)``.
+    // After rows were written that inputs will be made from: with inputs of its own every thread reads what one has
+    // written.
+    void publish_rows() const {
+        if (has_own_inputs()) meet();
+    }
+
+    // This thread's part of something that has ``size`` pieces in each row: rows, or pieces of rows if rows are not
+    // enough for equal parts. Calls ``function(row, begin, end)``.
     template <typename Function>
     void divide(int64_t size, Function function) const {
         const int64_t slices = num_rows % parts ? parts : 1;
@@ -81,10 +106,13 @@ class Work {
     }
 
     const int64_t first_row, num_rows;
-    Buffers &buffers, &inputs;
+    Buffers& buffers;
+    Inputs& inputs;
     const int part, parts;
 
    private:
+    bool has_own_inputs() const { return &inputs != &buffers.inputs; }
+
     Pool& pool_;
 };
 
