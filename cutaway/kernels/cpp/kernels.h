@@ -118,6 +118,7 @@ const Kernels* portable_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 const Kernels* amx_kernels();
-const Kernels* fast_amx_kernels();  // the same with products in bfloat16 for many rows: other bits for one row than for many
+// The same with products in bfloat16 where there are many rows: other bits for one row than for many.
+const Kernels* fast_amx_kernels();
 
 }  // namespace cutaway
