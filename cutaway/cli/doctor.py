@@ -43,6 +43,7 @@ class Torch:
         kernels: Cutaway's own choice of kernels.
         instruction_sets: that the native kernels have here, best first.
         why_no_native: why there are none, if there are none.
+        fast_set: what ``--numerics fast`` would take of them, if anything.
     """
 
     version: str
@@ -53,6 +54,7 @@ class Torch:
     kernels: str
     instruction_sets: tuple[str, ...]
     why_no_native: str | None
+    fast_set: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _torch(cpu: Cpu) -> Torch:
     with importing_torch():
         import torch
 
-        from cutaway.kernels.native import instruction_sets, why_absent
+        from cutaway.kernels.native import fast_set, instruction_sets, why_absent
     return Torch(
         version=torch.__version__,
         libraries=parse_libraries(torch.__config__.show()),
@@ -174,6 +176,7 @@ def _torch(cpu: Cpu) -> Torch:
         kernels=REFERENCE_KERNELS,
         instruction_sets=instruction_sets(),
         why_no_native=why_absent(),
+        fast_set=fast_set(),
     )
 
 
@@ -244,6 +247,8 @@ def _without_credentials(url: str) -> str:
 def _lines(report: Report) -> list[str]:
     cpu, memory, torch, cache, speed = report.cpu, report.memory, report.torch, report.cache, report.speed
     native = ", ".join(torch.instruction_sets) or str(torch.why_no_native)
+    if torch.fast_set is not None:
+        native += "; --numerics fast"
     limited = " (the container's limit)" if memory.limited_by == "cgroup" else ""
     busy = f"; others keep the processor busy, load {speed.load_average:.1f}" if _is_busy(report) else ""
     rows = [

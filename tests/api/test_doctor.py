@@ -14,7 +14,7 @@ from cutaway.cli.doctor import describe_limit, parse_libraries
 from cutaway.config import DEFAULT_MODEL
 from cutaway.hub.catalog import BUILT_IN
 from cutaway.kernels import REFERENCE_KERNELS
-from cutaway.kernels.native import instruction_sets
+from cutaway.kernels.native import fast_set, instruction_sets
 from cutaway.machine import FEATURES
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -43,7 +43,7 @@ def test_the_machine_is_described_in_plain_lines(cutaway_command):
     assert version == torch.__version__
     assert tuple(libraries) == parse_libraries(torch.__config__.show())
     assert capability == torch.backends.cpu.get_cpu_capability()
-    native = ", ".join(instruction_sets())
+    native = ", ".join(instruction_sets()) + ("; --numerics fast" if fast_set() else "")
     assert native
     assert values["kernels"] in (
         f"native ({native}); {REFERENCE_KERNELS}, bfloat16",
