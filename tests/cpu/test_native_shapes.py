@@ -126,6 +126,8 @@ def test_sets_and_pieces_and_threads_give_the_same_bits(
         pieces = logits_of(config, name, [1, 9, 10, 27, 200, 201, 298, NUM_TOKENS], num_threads=3)
         assert np.array_equal(pieces, logits), name
         if name == "amx" and head_dim % 32 == 0:  # its attention rounds queries and weights to bfloat16
-            np.testing.assert_allclose(logits, whole["portable"], atol=0.1 * whole["portable"].std())
+            error = np.abs(logits - whole["portable"]) / whole["portable"].std()
+            assert error.mean() < 0.05
+            assert error.max() < 0.5
         else:
             assert np.array_equal(logits, whole["portable"]), name
