@@ -106,11 +106,9 @@ def slots_of(layout: BlockLayout, first_block: int) -> npt.NDArray[np.int64]:
     return layout.slots(range(first_block, layout.num_blocks))
 
 
-def logits_of(
-    model: Model, number_bytes: int, ids: tuple[int, ...], chunks: list[int], block_size: int = 16
-) -> torch.Tensor:
+def logits_of(model: Model, number_bytes: int, ids: tuple[int, ...], chunks: list[int]) -> torch.Tensor:
     """Logits after every token, [tokens, vocab], of a text that is read in chunks of these sizes."""
-    store = KVStore(model.config, number_bytes, block_size, [len(ids) // block_size + 1] * len(model.config.windows))
+    store = KVStore(model.config, number_bytes, 16, [len(ids) // 16 + 1] * len(model.config.windows))
     logits, start = [], 0
     for size in chunks:
         end = start + size
@@ -130,48 +128,6 @@ def test_chunks_and_threads_never_change_a_bit(checkpoint: Checkpoint, instructi
     chunks = [1, 9, 4, 17, num_tokens - 31]  # without tiles and with them, a rest of either kind
     model = load(checkpoint, instruction_set, num_threads=1)
     assert torch.equal(logits_of(model, 2, ids, chunks), whole)
-
-
-@pytest.mark.parametrize("instruction_set", native.instruction_sets())
-def test_blocks_of_another_size_never_change_a_bit(checkpoint: Checkpoint, instruction_set: str) -> None:
-    ids = load_text(checkpoint)[0].encode(TEXT).token_ids[:40]
-    model = load(checkpoint, instruction_set)
-    whole = logits_of(model, 2, ids, [40])
-    assert torch.equal(logits_of(model, 2, ids, [33, 7], block_size=48), whole)
-
-
-@pytest.mark.parametrize("instruction_set", native.instruction_sets())
-def test_a_long_answer_goes_on_alone_as_beside_others(checkpoint: Checkpoint, instruction_set: str) -> None:
-    """Alone, threads may divide what a row sees between them; beside others each has rows of its own."""
-    length, num_others = 560 if instruction_set == "amx" else 300, 9
-    model = load(checkpoint, instruction_set)
-    layers = range(len(model.config.layers))
-    store = KVStore(model.config, 2, 16, [(length // 16 + 1) * (num_others + 1)] * len(model.config.windows))
-    dice = np.random.default_rng(5)
-    num_heads, head_dim = model.config.num_kv_heads, model.config.head_dim
-    tables = [
-        [layout.slots(range(i, layout.num_blocks, num_others + 1)) for i in range(num_others + 1)]
-        for layout in store.layouts
-    ]
-    for layer, group in zip(
-        layers, map(model.config.windows.index, (each.window for each in model.config.layers)), strict=True
-    ):
-        slots = np.concatenate(tables[group])
-        for numbers in (store.layers[layer].key, store.layers[layer].value):
-            random = dice.standard_normal((len(slots), num_heads, head_dim), dtype=np.float32)
-            numbers[slots] = (random.view(np.uint32) >> 16).astype(np.uint16)
-
-    def compute(rows: range) -> npt.NDArray[np.float32]:
-        groups = tuple(
-            tuple(RowSpan(at, 1, length - 1, slots[row][:length]) for at, row in enumerate(rows)) for slots in tables
-        )
-        batch = TokenBatch(
-            np.arange(100, 100 + len(tables[0]))[rows.start : rows.stop], np.full(len(rows), length - 1), groups
-        )
-        return model.compute(batch, store.layers, [0])
-
-    alone = compute(range(1))
-    assert np.array_equal(compute(range(num_others + 1)), alone)
 
 
 def test_instruction_sets_agree(checkpoint: Checkpoint) -> None:

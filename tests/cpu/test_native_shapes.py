@@ -11,6 +11,7 @@ import pytest
 from cutaway.executor.kv import KVStore
 from cutaway.kernels import native
 from cutaway.kernels.batch import RowSpan, TokenBatch
+from cutaway.kernels.native import Floats
 from cutaway.kernels.softmax import scan_row
 from cutaway.models.config import LayerConfig, ModelConfig
 from cutaway.models.native import NativeDecoder
@@ -97,11 +98,11 @@ def make_weights(config: ModelConfig) -> RandomWeights:
 
 
 def logits_of(
-    config: ModelConfig, instruction_set: str, ends: list[int], num_threads: int = 2
-) -> npt.NDArray[np.float32]:
+    config: ModelConfig, instruction_set: str, ends: list[int], num_threads: int = 2, block_size: int = 16
+) -> Floats:
     """Logits after every token of a text that is read up to these places, [tokens, vocab]."""
     model = NativeDecoder(config, make_weights(config), instruction_set, num_threads)
-    store = KVStore(config, 2, 16, [NUM_TOKENS // 16 + 1] * len(config.windows))
+    store = KVStore(config, 2, block_size, [NUM_TOKENS // block_size + 1] * len(config.windows))
     token_ids = np.random.default_rng(1).integers(0, VOCAB, NUM_TOKENS)
     logits = []
     for start, end in pairwise([0, *ends]):
@@ -116,18 +117,40 @@ def logits_of(
 
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "window"), [(4, 4, None), (6, 2, 40), (20, 1, 20)])
 @pytest.mark.parametrize("head_dim", native.HEAD_DIMS)
-def test_sets_and_pieces_and_threads_give_the_same_bits(
+def test_sets_and_pieces_and_threads_and_blocks_give_the_same_bits(
     head_dim: int, num_heads: int, num_kv_heads: int, window: int | None
 ) -> None:
     config = make_config(head_dim, num_heads, num_kv_heads, window)
     whole = {name: logits_of(config, name, [NUM_TOKENS]) for name in native.instruction_sets()}
     assert np.isfinite(whole["portable"]).all()
     for name, logits in whole.items():
-        pieces = logits_of(config, name, [1, 9, 10, 27, 200, 201, 298, NUM_TOKENS], num_threads=3)
-        assert np.array_equal(pieces, logits), name
+        ends = [1, 9, 10, 27, 200, 201, 298, NUM_TOKENS]
+        assert np.array_equal(logits_of(config, name, ends, num_threads=3, block_size=48), logits), name
         if name == "amx" and head_dim % 32 == 0:  # its attention rounds queries and weights to bfloat16
             error = np.abs(logits - whole["portable"]) / whole["portable"].std()
             assert error.mean() < 0.05
             assert error.max() < 0.5
         else:
             assert np.array_equal(logits, whole["portable"]), name
+
+
+@pytest.mark.parametrize("instruction_set", native.instruction_sets())
+def test_a_long_answer_goes_on_alone_as_beside_others(instruction_set: str) -> None:
+    """Alone, threads may divide what a row sees between them; beside others each has rows of its own."""
+    config, length, num_requests = make_config(64, 6, 2, None), 600, 10
+    model = NativeDecoder(config, make_weights(config), instruction_set, 2)
+    store = KVStore(config, 2, 16, [-(-length // 16) * num_requests])
+    (layout,) = store.layouts
+    slots = [layout.slots(range(first, layout.num_blocks, num_requests))[:length] for first in range(num_requests)]
+    dice = np.random.default_rng(5)
+    for layer in store.layers:
+        for numbers in (layer.key, layer.value):
+            random = dice.standard_normal((num_requests * length, *numbers.shape[1:]), dtype=np.float32)
+            numbers[np.concatenate(slots)] = (random.view(np.uint32) >> 16).astype(np.uint16)
+
+    def compute(num_rows: int) -> Floats:
+        spans = tuple(RowSpan(row, 1, length - 1, slots[row]) for row in range(num_rows))
+        batch = TokenBatch(np.arange(num_rows), np.full(num_rows, length - 1), (spans,))
+        return model.compute(batch, store.layers, [0])
+
+    assert np.array_equal(compute(num_requests), compute(1))
