@@ -22,7 +22,7 @@ FLAGS = [
 ]
 # kernels.cpp is compiled once for each of these that the compiler knows; which one runs is decided when the library is
 # loaded.
-INSTRUCTION_SETS = {"portable": []}
+INSTRUCTION_SETS: dict[str, list[str]] = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS["avx2"] = ["-march=x86-64-v3"]
     INSTRUCTION_SETS["avx512"] = ["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"]
