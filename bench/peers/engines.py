@@ -16,10 +16,11 @@ from cutaway import __version__
 from cutaway.kernels import native
 from cutaway.weights.checkpoint import open_checkpoint
 
+FAST = "Cutaway, fast"
 # Each with its fields of EngineOptions, beside those in COMMON.
 OWN: Mapping[str, Mapping[str, object]] = {
     "Cutaway": {"kernels": "native"},
-    **({"Cutaway, fast": {"kernels": "native", "numerics": "fast"}} if native.fast_set() else {}),
+    FAST: {"kernels": "native", "numerics": "fast"},
 }
 COMMON: Mapping[str, object] = {
     "prefix_cache": False,  # every prompt is fresh
@@ -85,7 +86,7 @@ PEERS: Mapping[str, Callable[[Place], Engine]] = {
     "transformers": _transformers,
 }
 ENGINES: Mapping[str, Callable[[Place], Engine]] = {
-    **{name: partial(_own, name) for name in OWN},
+    **{name: partial(_own, name) for name in OWN if name != FAST or native.fast_set()},
     **PEERS,
 }
 

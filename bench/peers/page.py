@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.peers.engines import PEERS
+from bench.peers.engines import OWN
 from bench.peers.plots import Words, draw_bars, draw_curves
 from bench.peers.results import Line, Results, read_results
 
@@ -154,8 +154,8 @@ def _rates(
     model = main_model(results)
     curves = {engine: dict(curve(results, engine, model, key, name, facts)) for engine in results.engines}
     sizes = sorted({size for points in curves.values() for size in points})
-    own = [engine for engine in results.engines if engine not in PEERS]
-    peers = [engine for engine in results.engines if engine in PEERS]
+    own = [engine for engine in results.engines if engine in OWN]
+    peers = [engine for engine in results.engines if engine not in OWN]
     rows = []
     for size in sizes:
         best = max((curves[peer][size] for peer in peers if size in curves[peer]), default=None)
