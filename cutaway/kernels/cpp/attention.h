@@ -35,13 +35,8 @@ void mix(const OneRow& item, const float* inverse) {
 
 // Scores become weights, not yet divided by their sum, whose inverse is returned.
 inline float weigh(float* scores, int64_t num_keys) {
-    float largest = scores[0];
-    bool finite = true;
-    for (int64_t j = 0; j < num_keys; ++j) {
-        largest = scores[j] > largest ? scores[j] : largest;
-        finite &= std::fabs(scores[j]) <= 3.4e38f;
-    }
-    if (!finite) return std::bit_cast<float>(0x7fc00000u);
+    const float largest = largest_score(scores, num_keys);
+    if (std::isnan(largest)) return largest;
     float lanes[kLanes] = {};
     for (int64_t j = 0; j < num_keys; ++j) {
         scores[j] = exp_negative(scores[j] - largest);

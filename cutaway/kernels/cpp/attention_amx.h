@@ -11,19 +11,6 @@ constexpr int kMaxQueries = 16;
 constexpr int kMaxEdges = 4;
 constexpr float kUnseen = -1e36f;
 
-// Tiles 0 to 3 are results [queries, 16]; 4 and 5 what is multiplied from the left, 6 and 7 from the right. Two of
-// each, because a tile cannot be loaded before the product that reads it has begun.
-struct alignas(64) AttentionTileConfig {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 0, 0, 64, 64};
-    uint8_t rows[16] = {};
-    AttentionTileConfig(int num_queries, int left_bytes, int right_rows) {
-        for (int tile = 0; tile < 6; ++tile) rows[tile] = num_queries;
-        row_bytes[4] = row_bytes[5] = left_bytes;
-        rows[6] = rows[7] = right_rows;
-    }
-};
-
 // Query vectors of one key-value head, and what each sees. They are of consecutive positions, so that all of them
 // together see one range.
 template <int dim>
@@ -157,7 +144,7 @@ class QueryTile {
 
     // scores_ [queries, positions of the chunk]
     void multiply_keys() {
-        configure_tiles(AttentionTileConfig(num_queries_, 64, 16));
+        configure_tiles(TileConfig(num_queries_, 64, 16));
         if constexpr (dim <= 64) load_queries<0>(), load_queries<dim - 32>();
         for (int piece = 0; piece < chunk_.num_pieces; piece += 4) {
             for (int next = piece; is_cold() && next < piece + 4; ++next) ahead_.fetch_keys(next);
@@ -241,7 +228,7 @@ class QueryTile {
 
     // 64 channels at a time: weights [queries, 16 positions] times values [16 positions, 16 channels].
     void mix_values() {
-        configure_tiles(AttentionTileConfig(num_queries_, 32, 8));
+        configure_tiles(TileConfig(num_queries_, 32, 8));
         mix_channels<0>();
     }
 

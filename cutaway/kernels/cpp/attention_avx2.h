@@ -95,12 +95,12 @@ inline __m256 exp_half(__m256 x) {
     const __m256 n = _mm256_floor_ps(_mm256_fmadd_ps(clamped, log2_e, _mm256_set1_ps(0.5f)));
     __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), clamped);
     r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
-    __m256 p = _mm256_set1_ps(1.9875691500e-4f);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+    __m256 p = _mm256_set1_ps(kExpTerms[0]);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpTerms[1]));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpTerms[2]));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpTerms[3]));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpTerms[4]));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpTerms[5]));
     const __m256 y = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
     const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     const __m256 result = _mm256_mul_ps(y, _mm256_castsi256_ps(power));
@@ -109,13 +109,8 @@ inline __m256 exp_half(__m256 x) {
 
 // Scores become weights, not yet divided by their sum, whose inverse is returned.
 inline float weigh(float* scores, int64_t num_keys) {
-    float largest = scores[0];
-    bool finite = true;
-    for (int64_t j = 0; j < num_keys; ++j) {
-        largest = scores[j] > largest ? scores[j] : largest;
-        finite &= std::fabs(scores[j]) <= 3.4e38f;
-    }
-    if (!finite) return std::bit_cast<float>(0x7fc00000u);
+    const float largest = largest_score(scores, num_keys);
+    if (std::isnan(largest)) return largest;
     alignas(32) float lanes[kLanes] = {};
     int64_t j = 0;
     for (; j + kHalf <= num_keys; j += kHalf) {

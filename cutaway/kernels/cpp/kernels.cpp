@@ -65,7 +65,7 @@ void linear_format(const Share& share) {
 #if defined(__AMX_INT8__)
     if (share.x.numbers) return linear_wide<format>(share);
     const bool has_tiles = share.num_rows >= kMinTileRows;
-    if (has_tiles) configure_tiles(TileConfig());
+    if (has_tiles) configure_tiles(TileConfig(kTileRows, kGroup, kGroup / 4));
 #endif
     for (int panel = share.begin; panel < share.end; ++panel) linear_panel<format>(share, panel);
 #if defined(__AMX_INT8__)

@@ -24,6 +24,9 @@ inline float sum_lanes(const float* lanes) {
     return sums[0];
 }
 
+constexpr float kExpTerms[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                               4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+
 // e^x for x <= 0 within two units in the last place; 0 below -87. Source: the range reduction and the degree-5
 // polynomial of Cephes' expf (Moshier, 1984-2000).
 inline float exp_negative(float x) {
@@ -31,12 +34,12 @@ inline float exp_negative(float x) {
     float n = std::floor(fma(clamped, 1.44269504088896341f, 0.5f));
     float r = fma(n, -0.693359375f, clamped);
     r = fma(n, 2.12194440e-4f, r);
-    float p = 1.9875691500e-4f;
-    p = fma(p, r, 1.3981999507e-3f);
-    p = fma(p, r, 8.3334519073e-3f);
-    p = fma(p, r, 4.1665795894e-2f);
-    p = fma(p, r, 1.6666665459e-1f);
-    p = fma(p, r, 5.0000001201e-1f);
+    float p = kExpTerms[0];
+    p = fma(p, r, kExpTerms[1]);
+    p = fma(p, r, kExpTerms[2]);
+    p = fma(p, r, kExpTerms[3]);
+    p = fma(p, r, kExpTerms[4]);
+    p = fma(p, r, kExpTerms[5]);
     float y = fma(p, r * r, r) + 1.0f;
     float scale = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
     return x < -87.0f ? 0.0f : y * scale;

@@ -22,12 +22,12 @@ inline Lanes exp_lanes(Lanes x) {
         _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     Lanes r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), clamped);
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-    Lanes p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    Lanes p = _mm512_set1_ps(kExpTerms[0]);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpTerms[1]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpTerms[2]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpTerms[3]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpTerms[4]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpTerms[5]));
     const Lanes y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
     const __m512i exponent = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvttps_epi32(n), _mm512_set1_epi32(127)), 23);
     return _mm512_maskz_mul_ps(static_cast<__mmask16>(~tiny), y, _mm512_castsi512_ps(exponent));

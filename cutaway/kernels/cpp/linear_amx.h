@@ -10,12 +10,6 @@ constexpr int kAhead = 2;  // tiles that are multiplied before one is read: what
 constexpr int kNumResults = 4;
 constexpr int kUnpackedBytes = kPanelRows * kGroup;
 
-struct alignas(64) TileConfig {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};  // results, activations, weights
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
-};
-
 // One group: activations [16, 32] times weights [8 steps, 16 outputs, 4], to 16 x 16 integers.
 template <Format format, int index>
 inline void multiply_group(const int8_t* x, const uint8_t* w, int32_t* to) {

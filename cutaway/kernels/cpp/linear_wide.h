@@ -7,12 +7,6 @@ constexpr int kWideGroups = 24;  // of two panels at once: 48 KiB
 constexpr int kWideRows = 128;
 constexpr int kWideBlock = kPanelRows * kGroup;
 
-struct alignas(64) WideTileConfig {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};  // results, activations, weights
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 // Two times 16 floats, rounded to bfloat16 and laid side by side.
 inline __m512i join_bfloat16(Lanes low, Lanes high) {
     const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
@@ -134,7 +128,7 @@ void linear_panels_wide(const Share& share, int first_row, int panel, int num_pa
 
 template <Format format>
 void linear_wide(const Share& share) {
-    configure_tiles(WideTileConfig());
+    configure_tiles(TileConfig(kTileRows, 64, kGroup / 2));
     for (int panel = share.begin; panel < share.end; panel += 2)
         for (int row = 0; row < share.num_rows; row += kWideRows)
             linear_panels_wide<format>(share, row, panel, share.end - panel < 2 ? 1 : 2);

@@ -26,3 +26,14 @@ struct OneRow {
     const uint16_t* key(int64_t position) const { return cache + places[position / kPiece] + position % kPiece * dim; }
     const uint16_t* value(int64_t position) const { return key(position) + kPiece * dim; }
 };
+
+// NaN if any score is not finite.
+inline float largest_score(const float* scores, int64_t num_keys) {
+    float largest = scores[0];
+    bool finite = true;
+    for (int64_t j = 0; j < num_keys; ++j) {
+        largest = scores[j] > largest ? scores[j] : largest;
+        finite &= std::fabs(scores[j]) <= 3.4e38f;
+    }
+    return finite ? largest : std::bit_cast<float>(0x7fc00000u);
+}
