@@ -76,9 +76,9 @@ def our_logits(model: Decoder, token_ids: list[int]) -> torch.Tensor:
     """Logits after every position, [tokens, vocab]."""
     from test_models import caches_for, rows_of
 
-    slots = torch.arange(len(token_ids))
-    hidden = model(rows_of(model, torch.tensor(token_ids), 0, len(token_ids), slots), caches_for(model, len(token_ids)))
-    return model.logits(hidden)
+    length = len(token_ids)
+    batch = rows_of(model, torch.tensor(token_ids), 0, length, range(length), num_blocks=length)
+    return model.logits(model(batch, caches_for(model, num_blocks=length)))
 
 
 @torch.inference_mode()

@@ -1,6 +1,6 @@
 """Each architecture against transformers, with tiny random weights in float32, from both file formats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from cutaway.models.decoder import Decoder
 from cutaway.weights.checkpoint import open_checkpoint
 
 NUM_TOKENS = 41
+NUM_BLOCKS = 64
 
 SUBJECTS = [(make, "safetensors") for make in MODELS] + [(make, "gguf") for make in MODELS if make not in NOT_AS_GGUF]
 
@@ -35,27 +36,29 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[PreTrainedMode
     return theirs, load_decoder(open_checkpoint(path), torch.float32)
 
 
-def store_for(model: Decoder) -> KVStore:
-    return KVStore(model.config, 4, 1, [64] * len(model.config.windows))
+def store_for(model: Decoder, num_blocks: int) -> KVStore:
+    return KVStore(model.config, 4, 1, [num_blocks] * len(model.config.windows))
 
 
-def caches_for(model: Decoder) -> tuple[LayerCache, ...]:
+def caches_for(model: Decoder, num_blocks: int = NUM_BLOCKS) -> tuple[LayerCache, ...]:
     return tuple(
         LayerCache(*(torch.from_numpy(bits).view(torch.float32) for bits in (layer.key, layer.value)))
-        for layer in store_for(model).layers
+        for layer in store_for(model, num_blocks).layers
     )
 
 
-def rows_of(model: Decoder, token_ids: torch.Tensor, start: int, end: int, blocks: list[int]) -> TokenBatch:
+def rows_of(
+    model: Decoder, token_ids: torch.Tensor, start: int, end: int, blocks: Sequence[int], num_blocks: int = NUM_BLOCKS
+) -> TokenBatch:
     """A batch of the positions ``start`` to ``end`` of one request, whose positions lie in these blocks of one."""
-    slots = [layout.slots(blocks)[:end] for layout in store_for(model).layouts]
+    slots = [layout.slots(blocks)[:end] for layout in store_for(model, num_blocks).layouts]
     groups = tuple((RowSpan(0, end - start, start, of_group),) for of_group in slots)
     return TokenBatch(token_ids[start:end].numpy(), np.arange(start, end), groups)
 
 
 def assert_same_logits(ours: Decoder, theirs: PreTrainedModel) -> None:
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
-    blocks = torch.randperm(64)[:NUM_TOKENS].tolist()
+    blocks = torch.randperm(NUM_BLOCKS)[:NUM_TOKENS].tolist()
     logits = ours.logits(ours(rows_of(ours, token_ids, 0, NUM_TOKENS, blocks), caches_for(ours)))
     expected = theirs(token_ids.unsqueeze(0)).logits[0]
     assert expected.std() > 0.1
@@ -73,7 +76,7 @@ def test_prompt_logits_equal_those_of_transformers(pair: tuple[PreTrainedModel, 
 def test_reading_in_pieces_gives_the_same_bits(pair: tuple[PreTrainedModel, Decoder], sizes: list[int]) -> None:
     _, ours = pair
     token_ids = torch.randint(0, SIZES["vocab_size"], (NUM_TOKENS,))
-    blocks = torch.randperm(64)[:NUM_TOKENS].tolist()
+    blocks = torch.randperm(NUM_BLOCKS)[:NUM_TOKENS].tolist()
     whole = ours(rows_of(ours, token_ids, 0, NUM_TOKENS, blocks), caches_for(ours))
     caches, start, pieces = caches_for(ours), 0, []
     for size in sizes:
