@@ -4,7 +4,6 @@ Each entry point (command line, later each API) builds the same value objects of
 check themselves against this table; so no way in can forget a limit.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,6 +48,8 @@ MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
 MAX_PROMPT_CHARS = 16_000_000
 MAX_PROMPT_TOKENS = 1_000_000
+MAX_BODY_BYTES = 32 << 20
+MAX_BODY_VALUES = 200_000
 
 LIMITS: Mapping[str, Limit] = {
     "temperature": Limit(0.0, 2.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),
@@ -68,6 +69,7 @@ LIMITS: Mapping[str, Limit] = {
     "context": Limit(1, MAX_TOKENS, integer=True),
     "block_size": Limit(1, 4096, integer=True),
     "kv_memory": Limit(1, 2**50, integer=True),
+    "port": Limit(0, 65_535, integer=True, hint="0 takes one that is free"),
     "priority": Limit(-1000, 1000, integer=True, hint="the smaller goes first"),
     "n": Limit(1, 128, integer=True, hint="each is an answer of its own"),
     "pin_seconds": Limit(0, 86_400, above=True, hint="pin it again before the time is over to keep it longer"),
@@ -93,8 +95,8 @@ def check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not is_number:
         raise InvalidValue(name, f"{value!r} is not {limit}", hint=limit.hint)
     assert isinstance(value, int | float)
-    below = value <= limit.minimum if limit.above else value < limit.minimum
-    if not math.isfinite(value) or below or value > limit.maximum:
+    is_enough = value > limit.minimum if limit.above else value >= limit.minimum
+    if not (is_enough and value <= limit.maximum):  # as it is for what is no number
         raise InvalidValue(name, f"{value!r} is outside its limits, {limit}", hint=limit.hint)
 
 

@@ -1,10 +1,10 @@
 """What everybody outside sees of an engine."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cutaway.glass.receipt import ModelFacts, Receipt
+from cutaway.glass.receipt import ModelFacts, Receipt, Spelling
 from cutaway.types import Delta, GenerationRequest, Message
 
 
@@ -26,7 +26,12 @@ class EngineClient(Protocol):
         """The model that answers."""
         ...
 
-    def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes requests: it was not told to stop, and has not stopped by itself."""
+        ...
+
+    def submit(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """Run a request. Leaving the iteration aborts it.
 
         The last delta of each of its ``n`` copies carries ``finish``, and no other; deltas of copies are interleaved.
@@ -60,6 +65,10 @@ class EngineClient(Protocol):
 
     def stats(self) -> EngineStats:
         """How busy the engine is now."""
+        ...
+
+    def spelling(self, token_id: int) -> Spelling:
+        """How the model's vocabulary writes a token."""
         ...
 
     def receipt(self, request_id: str, index: int = 0) -> Receipt | None:

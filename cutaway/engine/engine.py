@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
 from cutaway.engine.client import EngineStats
@@ -11,8 +11,9 @@ from cutaway.engine.prepare import Preparer
 from cutaway.engine.streams import Streams
 from cutaway.engine.worker import Listener, Worker
 from cutaway.errors import EngineStopped
-from cutaway.glass.receipt import ModelFacts, Receipt
+from cutaway.glass.receipt import ModelFacts, Receipt, Spelling
 from cutaway.glass.receipts import Receipts
+from cutaway.glass.recorder import spell
 from cutaway.limits import check_number, check_salt
 from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Message, Usage, check_messages, copy_id
 
@@ -44,7 +45,12 @@ class Engine:
         """The model that answers."""
         return self._worker.model
 
-    async def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes requests."""
+        return not (self._stopping or self._worker.stopped)
+
+    async def submit(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """Run a request; see ``EngineClient.submit``."""
         self._check_running()
         stream_id = next(self._ids)
@@ -104,6 +110,10 @@ class Engine:
         """How busy the engine is now."""
         return self._stats
 
+    def spelling(self, token_id: int) -> Spelling:
+        """How the model's vocabulary writes a token."""
+        return spell(self._preparer.tokenizer, token_id)
+
     def receipt(self, request_id: str, index: int = 0) -> Receipt | None:
         """The receipt of a finished copy of a request, while it is kept."""
         return self._receipts.get(copy_id(request_id, index))
@@ -121,7 +131,7 @@ class Engine:
         self._worker.join()
 
     def _check_running(self) -> None:
-        if self._stopping or self._worker.stopped:
+        if not self.is_running:
             raise EngineStopped("the engine takes no more requests")
 
     def _send(self, command: Add | Abort | Pin | Release) -> None:

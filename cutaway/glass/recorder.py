@@ -133,7 +133,7 @@ class Recorder:
             lookup=draft.lookup,
             steps=tuple(draft.steps),
             tokens=tuple(draft.tokens),
-            spellings={token_id: self._spell(token_id) for token_id in _mentioned(draft)},
+            spellings={token_id: spell(self.tokenizer, token_id) for token_id in _mentioned(draft)},
             deltas=tuple(draft.deltas),
             finish=FinishFacts(
                 outcome.reason,
@@ -155,9 +155,10 @@ class Recorder:
             ),
         )
 
-    def _spell(self, token_id: int) -> Spelling:
-        tokenizer = self.tokenizer
-        return Spelling(tokenizer.piece(token_id), tokenizer.token_bytes(token_id), tokenizer.is_special(token_id))
+
+def spell(tokenizer: Tokenizer, token_id: int) -> Spelling:
+    """How a vocabulary writes a token."""
+    return Spelling(tokenizer.piece(token_id), tokenizer.token_bytes(token_id), tokenizer.is_special(token_id))
 
 
 def _mentioned(draft: _Draft) -> set[int]:

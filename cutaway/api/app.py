@@ -1,0 +1,126 @@
+"""The routes of the vendor API, and how an error leaves them.
+
+Owns which path is what. Refuses to know fields, models and sockets. Invariant: whatever is sent to any path, the answer
+to an error has the shape of OpenAI's.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
+
+from cutaway import __version__
+from cutaway.api.body import off_loop, read_body
+from cutaway.api.chat import ChatAnswer
+from cutaway.api.json_body import parse_body
+from cutaway.api.json_text import json_bytes
+from cutaway.api.openai import chat_call
+from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
+from cutaway.api.openai_reply import Head, model_list, model_object
+from cutaway.api.request_id import RequestIds
+from cutaway.engine.client import EngineClient
+from cutaway.errors import CutawayError, UnknownModel
+from cutaway.limits import MAX_SEED
+
+FINGERPRINT_CHARS = 16
+
+
+def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> ASGIApp:
+    """The server around an engine.
+
+    Args:
+        engine: answers; the caller closes it.
+        clock: seconds since 1970.
+    """
+    app = FastAPI(title="Cutaway", version=__version__, openapi_url=None, redirect_slashes=False)
+    _add_error_handlers(app)
+    _add_state_routes(app, engine)
+    _add_openai_routes(app, engine, clock)
+    return RequestIds(app)
+
+
+def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
+    model = engine.model
+    described = model_object(model.name, int(clock()))
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return _json(model_list([described]))
+
+    @app.get("/v1/models/{model_id:path}")
+    async def one_model(model_id: str) -> Response:
+        if model_id != model.name:
+            raise UnknownModel(f"the model {model_id[:80]!r} does not exist here", hint=f"there is {model.name!r}")
+        return _json(described)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        reply_id = f"chatcmpl-{secrets.token_hex(12)}"
+        seed = secrets.randbelow(MAX_SEED)
+        body = await read_body(request)
+        call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
+        head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
+        return ChatAnswer(engine, call, head, request.state.request_id)
+
+
+def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
+    @app.get("/health")
+    async def health() -> Response:
+        return _state("alive", engine.is_running)
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        stats = engine.stats()
+        return _state(
+            "ready",
+            engine.is_running,
+            requests={"num_running": stats.num_running, "num_waiting": stats.num_waiting},
+            cache={"num_free_blocks": stats.num_free_blocks, "num_blocks": stats.num_blocks},
+        )
+
+    @app.get("/version")
+    async def version() -> Response:
+        return _json({"version": __version__})
+
+
+def _state(name: str, holds: bool, **facts: object) -> Response:
+    return _json({"status": name if holds else "stopped", **facts}, HTTPStatus.OK if holds else 503)
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def on_error(request: Request, error: Exception) -> Response:
+        return _error(error_reply(error, request.state.request_id))
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _error(_routing_error(request, error))
+
+    async def on_left(request: Request, error: Exception) -> Response:
+        return _error(error_reply(HttpError(400, "incomplete_body", "the body ended too early"), ""))
+
+    app.add_exception_handler(CutawayError, on_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientDisconnect, on_left)
+    app.add_exception_handler(Exception, on_error)
+
+
+def _routing_error(request: Request, error: HTTPException) -> ErrorReply:
+    """There is no such path, or not for this method."""
+    where = f"{request.method[:20]} {request.url.path[:200]}"
+    code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    message = f"{where}: {HTTPStatus(error.status_code).phrase.lower()}"
+    return ErrorReply(error.status_code, INVALID, code, message, headers=dict(error.headers or {}))
+
+
+def _error(reply: ErrorReply) -> Response:
+    return _json(reply.body(), reply.status, dict(reply.headers))
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(json_bytes(value), status, headers, "application/json")
