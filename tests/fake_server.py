@@ -1,0 +1,55 @@
+"""A server around an engine without a model, as a program: ``fake_server.py FOLDER``.
+
+Files in the folder tell the engine how to behave from its next step on: ``slow`` lets each step take a tenth of a
+second, ``break`` makes each step fail.
+"""
+
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from fake_engine import LIMITS, VOCAB_SIZE, make_core, make_preparer
+
+from cutaway.api.address import open_socket, url_of
+from cutaway.api.app import build_app
+from cutaway.api.server import Server
+from cutaway.engine.engine import Engine
+from cutaway.engine.worker import ThreadWorker
+from cutaway.executor.fake import FakeRunner
+from cutaway.scheduler.plan import StepPlan, StepResult
+
+STEP_SECONDS = 0.1
+MAX_RUNNING, MAX_WAITING = 4, 4
+
+
+class ToldRunner:
+    """A fake runner that looks into a folder before each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inner = FakeRunner(LIMITS.block_size, VOCAB_SIZE)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        if (self.folder / "break").exists():
+            raise RuntimeError("broken on purpose")
+        if (self.folder / "slow").exists():
+            time.sleep(STEP_SECONDS)
+        return self.inner.execute(plan)
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    limits = replace(LIMITS, max_running=MAX_RUNNING, max_waiting=MAX_WAITING)
+    engine = Engine(ThreadWorker(make_core(ToldRunner(Path(sys.argv[1])), limits)), make_preparer())
+    with open_socket("127.0.0.1", 0) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that a client can be too slow
+        server = Server(build_app(engine), lambda line: print(line, file=sys.stderr, flush=True), engine.close)
+        finished = server.run_on(bound, f"serving {engine.model.name} at {url_of(bound)}")
+    engine.close()
+    return 0 if finished else 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
