@@ -1,7 +1,7 @@
 """A server around an engine without a model, as a program: ``fake_server.py FOLDER``.
 
 Files in the folder tell the engine how to behave from its next step on: ``slow`` lets each step take a tenth of a
-second, ``break`` makes each step fail.
+second, ``break`` makes each step fail, ``bug`` makes the spelling of tokens raise what nobody expects.
 """
 
 import socket
@@ -18,6 +18,7 @@ from cutaway.api.server import Server
 from cutaway.engine.engine import Engine
 from cutaway.engine.worker import ThreadWorker
 from cutaway.executor.fake import FakeRunner
+from cutaway.glass.receipt import Spelling
 from cutaway.scheduler.plan import StepPlan, StepResult
 
 STEP_SECONDS = 0.1
@@ -39,10 +40,23 @@ class ToldRunner:
         return self.inner.execute(plan)
 
 
+class ToldEngine(Engine):
+    """An engine that looks into a folder before it spells a token."""
+
+    folder: Path
+
+    def spelling(self, token_id: int) -> Spelling:
+        if (self.folder / "bug").exists():
+            raise KeyError("a secret")
+        return super().spelling(token_id)
+
+
 def main() -> int:
     """Serve until told to stop."""
     limits = replace(LIMITS, max_running=MAX_RUNNING, max_waiting=MAX_WAITING)
-    engine = Engine(ThreadWorker(make_core(ToldRunner(Path(sys.argv[1])), limits)), make_preparer())
+    folder = Path(sys.argv[1])
+    engine = ToldEngine(ThreadWorker(make_core(ToldRunner(folder), limits)), make_preparer())
+    engine.folder = folder
     with open_socket("127.0.0.1", 0) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that a client can be too slow
         server = Server(build_app(engine), lambda line: print(line, file=sys.stderr, flush=True), engine.close)

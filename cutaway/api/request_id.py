@@ -1,17 +1,19 @@
 """The id of a request: the client's, if it is one, or a new one; every response tells it in ``x-request-id``."""
 
+import logging
 import re
 import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+LOG = logging.getLogger(__name__)
 HEADER = b"x-request-id"
 # The client's id goes into a header and into the log; it is never a key of anything.
 VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class RequestIds:
-    """ASGI middleware: puts the id into ``scope["state"]["request_id"]`` and into every response.
+    """ASGI middleware: puts the id into ``scope["state"]["request_id"]``, every response, and what is logged of a bug.
 
     Args:
         app: what answers.
@@ -33,7 +35,10 @@ class RequestIds:
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER, request_id.encode())]}
             await send(message)
 
-        await self.app(scope, receive, send_with_id)
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception:  # the client was told that the log has it
+            LOG.exception("request %s met a bug", request_id)
 
 
 def _choose(scope: Scope) -> str:

@@ -15,6 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Requests that end so soon are not worth a line.
+PATIENCE_S = 0.2
 # Time for the last words to clients, once the engine has stopped.
 GRACE_S = 1.0
 KEEP_ALIVE_S = 75
@@ -85,13 +87,17 @@ class Server(uvicorn.Server):
 
     def _press(self) -> None:
         """Somebody wants it to end."""
+        loop = asyncio.get_running_loop()
         if not self.should_exit:
             self.should_exit = True
-            num_open = len(self.server_state.tasks)
-            if num_open:
-                self._tell(f"requests still under way: {num_open:,}; Ctrl-C again stops them")
+            loop.call_later(PATIENCE_S, self._tell_open)
         elif self._stopping is None:
-            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+            self._stopping = loop.create_task(self._stop())
+
+    def _tell_open(self) -> None:
+        num_open = len(self.server_state.tasks)
+        if num_open:
+            self._tell(f"requests still under way: {num_open:,}; Ctrl-C again stops them")
 
     async def _stop(self) -> None:
         await asyncio.to_thread(self._stop_engine)

@@ -25,7 +25,7 @@ def serve(options: ModelOptions, host: str, port: int) -> None:
     check_number("port", port)
     engine_options = options.engine(MAX_RUNNING)
     with open_socket(host, port) as bound, open_session(options.model, engine_options) as session:
-        from cutaway.api.app import build_app  # a third of a second, which only this needs
+        from cutaway.api.app import build_app  # a quarter of a second, which only this needs
         from cutaway.api.server import Server
 
         if not is_local(bound):

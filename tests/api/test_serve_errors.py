@@ -248,3 +248,22 @@ def test_a_clamp_is_told(server: RunningServer) -> None:
     streamed = events(server.chat(max_tokens=1000, stream=True).body)
     assert streamed[0]["cutaway"]["notices"] == notices
     assert not any("cutaway" in each for each in streamed[1:-1])
+
+
+def test_a_bug_is_told_to_the_log_and_not_to_the_client(tmp_path: Path) -> None:
+    (tmp_path / "bug").touch()
+    with running_fake(tmp_path) as server:
+        whole = server.chat(logprobs=True)
+        streamed = events(server.chat(logprobs=True, stream=True).body)
+        (tmp_path / "bug").unlink()
+        assert server.chat(logprobs=True).status == 200
+        server.press_ctrl_c()
+        assert server.wait() == 0
+    assert whole.status == 500
+    for error in (whole.error(), streamed[-1]["error"]):
+        assert error["code"] == "internal_error"
+        assert "secret" not in error["message"]
+        request_id = error["message"].split()[-1]
+        assert f"request {request_id} met a bug" in server.lines
+    assert whole.headers["x-request-id"] == whole.error()["message"].split()[-1]
+    assert server.lines.count("KeyError: 'a secret'") == 2

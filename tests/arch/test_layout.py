@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cutaway.api.openai import CHAT_FIELDS, EMPTY_IN_MESSAGES, SAYING_NOTHING, STREAM_FIELDS
+
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "cutaway"
 FILES = sorted(PACKAGE.rglob("*.py"))
+DOCUMENTS = ["README.md", "README.ko.md", "CONTRIBUTING.md", "docs/request.md", "docs/serve.md"]
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_CLASS_LINES = 250
@@ -29,6 +32,8 @@ LIGHT = {
     "cutaway.benchmark.metrics": ["torch", "numpy", "asyncio", "httpx2"],
     "cutaway.benchmark.load": ["torch", "numpy", "asyncio"],
     "cutaway.cli.bench": ["torch", "numpy", "rich", "httpx2", "matplotlib"],
+    "cutaway.api.openai_reply": ["torch", "numpy", "asyncio", "fastapi"],
+    "cutaway.cli.serve": ["torch", "numpy", "rich", "fastapi", "starlette", "uvicorn"],
     "cutaway.cli.ask": ["torch", "numpy", "rich"],
     "cutaway.cli.tokenize": ["torch", "numpy", "rich"],
     "cutaway.cli.models": ["torch", "numpy", "rich", "tokenizers"],
@@ -78,7 +83,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "README.ko.md", "CONTRIBUTING.md", "docs/request.md"])
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_that_a_document_names_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
@@ -102,3 +107,12 @@ def test_commands_of_the_readme_exist() -> None:
     for name in ("README.md", "README.ko.md", "CONTRIBUTING.md"):
         used = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / name).read_text(encoding="utf-8")))
         assert used <= targets, name
+
+
+def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
+    text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    fields = {*CHAT_FIELDS, *SAYING_NOTHING, *STREAM_FIELDS, *EMPTY_IN_MESSAGES}
+    routes = re.findall(r'@app\.\w+\("([^"]+)"', (PACKAGE / "api" / "app.py").read_text(encoding="utf-8"))
+    assert len(routes) == 6
+    names = fields | {route.replace("model_id:path", "id") for route in routes}
+    assert [name for name in sorted(names) if f"{name}`" not in text] == []
