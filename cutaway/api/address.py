@@ -30,6 +30,19 @@ def open_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
+def listen(bound: socket.socket) -> None:
+    """Take connections from now on.
+
+    Raises:
+        InvalidValue: another socket with the same address was faster.
+    """
+    try:
+        bound.listen()
+    except OSError as error:
+        host, port = bound.getsockname()[:2]
+        raise _unusable(host, port, error) from None
+
+
 def url_of(bound: socket.socket) -> str:
     """Where a socket can be reached with HTTP."""
     host, port = bound.getsockname()[:2]
@@ -43,6 +56,8 @@ def is_local(bound: socket.socket) -> bool:
 
 def _resolve(host: str, port: int) -> tuple[tuple[object, ...], int]:
     """The first address of a name, of version 4 if there is one."""
+    if not host:
+        raise InvalidValue("host", "it is empty", hint="0.0.0.0 is every address of this machine")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

@@ -60,9 +60,9 @@ class WholeAnswer:
 
     call: ChatCall
     spell: Spell
-    _texts: dict[int, list[str]] = field(default_factory=dict)
-    _tokens: dict[int, list[Json]] = field(default_factory=dict)
-    _finishes: dict[int, Finish] = field(default_factory=dict)
+    _texts: dict[int, list[str]] = field(default_factory=dict, init=False)
+    _tokens: dict[int, list[Json]] = field(default_factory=dict, init=False)
+    _finishes: dict[int, Finish] = field(default_factory=dict, init=False)
 
     def take(self, delta: Delta) -> None:
         """Take in a delta."""
@@ -111,7 +111,7 @@ class StreamedAnswer:
     call: ChatCall
     spell: Spell
     head: Head
-    _usages: dict[int, Usage] = field(default_factory=dict)
+    _usages: dict[int, Usage] = field(default_factory=dict, init=False)
 
     def begin(self, notices: Sequence[str]) -> list[Json]:
         """Who speaks, for each choice; the first chunk has the notices."""

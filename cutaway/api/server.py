@@ -14,6 +14,8 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from cutaway.api.address import listen
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Requests that end so soon are not worth a line.
 PATIENCE_S = 0.2
@@ -59,12 +61,15 @@ class Server(uvicorn.Server):
 
         Returns:
             Whether all requests could finish.
+
+        Raises:
+            InvalidValue: another server has the address.
         """
         asyncio.run(self._run(bound, ready))
         return self._stopping is None
 
     async def _run(self, bound: socket.socket, ready: str) -> None:
-        bound.listen()
+        listen(bound)
         self._tell(ready)
         await self.serve([bound])
         if self._stopping is not None:

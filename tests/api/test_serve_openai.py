@@ -296,3 +296,12 @@ def test_cutaway_bench_serve_can_measure_it(server: RunningServer, cutaway_comma
     figures = json.loads(done.stdout)
     assert (figures["completed"], figures["failed"]) == (4, 0)
     assert figures["total_output_tokens"] <= 32
+
+
+def test_an_address_that_others_can_reach_is_pointed_out(cutaway_command: CutawayCommand, smollm: str) -> None:
+    arguments = ["serve", "-m", smollm, "--port", "0", "--host", "0.0.0.0", "--context", "256"]
+    with running([*cutaway_command.program, *arguments], cutaway_command.environment(None)) as server:
+        assert server.ask("GET", "/ready").status == 200
+        assert server.lines[0] == "note: whoever can reach this address can use the model; there are no keys yet"
+        server.press_ctrl_c()
+        assert server.wait() == 0
