@@ -61,7 +61,7 @@ class LayerWeights(ctypes.Structure):
     """``LayerWeights`` of decoder.h."""
 
     _fields_ = (
-        *((name, Product) for name in ("qkv", "output", "gate_up", "down")),
+        *((name, Product) for name in ("qkv", "output", "gate", "up", "down")),
         *((name, c_void_p) for name in ("attention_norm", "attention_post_norm", "mlp_norm", "mlp_post_norm")),
         *((name, c_void_p) for name in ("qkv_bias", "query_norm", "key_norm")),
         ("rope", c_int32),

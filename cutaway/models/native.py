@@ -219,9 +219,8 @@ class _Room:
                 [f"{prefix}self_attn.{part}_proj.weight" for part in "qkv"], [queries, keys, keys], hidden
             ),
             output=self._product([f"{prefix}self_attn.o_proj.weight"], [hidden], queries),
-            gate_up=self._product(
-                [f"{prefix}mlp.{part}_proj.weight" for part in ("gate", "up")], [config.intermediate_size] * 2, hidden
-            ),
+            gate=self._product([f"{prefix}mlp.gate_proj.weight"], [config.intermediate_size], hidden),
+            up=self._product([f"{prefix}mlp.up_proj.weight"], [config.intermediate_size], hidden),
             down=self._product([f"{prefix}mlp.down_proj.weight"], [hidden], config.intermediate_size),
             attention_norm=self._norm(f"{prefix}input_layernorm", hidden),
             attention_post_norm=self._norm(f"{prefix}post_attention_layernorm", hidden) if extras.post_norms else None,

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kOwnRows = 32;        // with so many rows for each thread, each computes its own with all weights,
 constexpr int64_t kUnitRows = 64;       // so many at a time, which stay in the cache of its core,
 constexpr int64_t kWideUnitRows = 128;  // or so many in bfloat16, where weights take longer to unpack
+constexpr int64_t kGateNumbers = 1 << 14;  // that are gated at once: with what gates them half of a core's cache
 constexpr int64_t kManyItems = 8;       // of attention for each thread: with fewer, long ones are divided
 
 }  // namespace
@@ -142,7 +143,7 @@ const int64_t* Decoder::places(const LayerWeights& layer, int64_t span) const {
 // Room for everything that a step needs; grows to the largest step seen.
 void Decoder::reserve() {
     const int64_t q_size = config_.num_heads * config_.head_dim, kv_size = config_.num_kv_heads * config_.head_dim;
-    const int64_t widest = std::max<int64_t>({config_.hidden_size, q_size, config_.intermediate_size});
+    const int64_t widest = std::max<int64_t>(config_.hidden_size, q_size);
     grow(x_, num_rows_ * config_.hidden_size);
     grow(heads_, num_rows_ * (q_size + 2 * kv_size));
     grow(attended_, num_rows_ * q_size);
@@ -153,13 +154,15 @@ void Decoder::reserve() {
     divide_rows(type);
     const auto reserve_rows = [&](Buffers& buffers, int64_t num_rows) {
         buffers.inputs.reserve(num_rows, widest, type);
-        buffers.reserve(num_rows, config_.intermediate_size, config_.hidden_size);
+        buffers.gated.reserve(num_rows, config_.intermediate_size, type);
+        grow(buffers.mixed, num_rows * config_.hidden_size);
     };
     if (!unit_rows_) reserve_rows(shared_, num_rows_);
     for (Room& room : rooms_) {
         if (unit_rows_) reserve_rows(room.buffers, unit_rows_);
         if (num_rows_ == 1) room.buffers.inputs.reserve(1, widest, type);
         grow(room.normed, config_.hidden_size);
+        grow(room.gated, 2 * std::max(kGateNumbers, (unit_rows_ ? unit_rows_ : num_rows_) * kGroup));
         grow(room.scores, longest_ * (config_.num_heads / config_.num_kv_heads));
     }
 }
@@ -318,14 +321,12 @@ void Decoder::attend_chunks(const LayerWeights& layer, const uint16_t* cache, in
 void Decoder::transform(const LayerWeights& layer, const Work& work, int thread) {
     const int64_t q_size = config_.num_heads * config_.head_dim;
     prepare_rows(attended_.data() + work.first_row * q_size, q_size, work);
-    mix_back(layer.output, layer.gate_up, layer.attention_post_norm, work, work.inputs);
+    mix_back(layer.output, layer.gate, layer.attention_post_norm, work, work.inputs);
     norm_and_prepare(layer.mlp_norm, work, thread);
-    multiply(layer.gate_up, layer.down, work, work.inputs, work.buffers.gate_up.data(), false);
-    work.meet();
-    activate(work);
+    gate(layer, work, thread);
     work.meet();
     const bool is_last = &layer == &layers_.back();
-    mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers.inputs);
+    mix_back(layer.down, is_last ? head_ : (&layer + 1)->qkv, layer.mlp_post_norm, work, work.buffers.gated);
 }
 
 void Decoder::norm_and_prepare(const float* weight, const Work& work, int thread) {
@@ -343,15 +344,32 @@ void Decoder::prepare_rows(const float* x, int64_t width, const Work& work) {
     work.make_inputs([&](int64_t row) { kernels_->prepare(x + row * width, to.from(row)); });
 }
 
-void Decoder::activate(const Work& work) {
-    const int64_t width = config_.intermediate_size;
-    const Activations to = work.buffers.inputs.activations(width);
+// The inputs of the product back to the residual stream. Each thread makes some groups of them, a few at a time, so that
+// what gates and what is gated are still in its nearest caches when they meet.
+void Decoder::gate(const LayerWeights& layer, const Work& work, int thread) {
+    const Matrix &gates = layer.gate.parts[0], &ups = layer.up.parts[0];
+    const Activations x = work.inputs.activations(gates.cols), to = work.buffers.gated.activations(gates.rows);
     const auto activate_and_multiply = config_.activation == kSilu ? kernels_->silu_mul : kernels_->gelu_mul;
-    work.divide(to.num_groups, [&](int64_t row, int64_t begin, int64_t end) {
-        float* gate = work.buffers.gate_up.data() + row * 2 * width + begin * kGroup;
-        activate_and_multiply(gate, gate + width, (end - begin) * kGroup, gate);
-        kernels_->prepare(gate, to.from(row).groups(begin, end - begin));
-    });
+    const int num_rows = work.num_rows, end = to.num_groups * (work.part + 1) / work.parts;
+    const int step = std::max<int64_t>(kGateNumbers / (num_rows * kGroup), 1);
+    float* gate = rooms_[thread].gated.data();
+    for (int begin = to.num_groups * work.part / work.parts; begin < end; begin += step) {
+        const int count = std::min(step, end - begin), width = count * kGroup, num_panels = width / kPanelRows;
+        const int first = begin * kGroup / kPanelRows;
+        const uint8_t* then = layer.down.share(work.part, work.parts);
+        if (begin + count < end) then = gates.panel(first + num_panels);
+        float* up = gate + num_rows * width;
+        const auto multiply = [&](const Matrix& w, float* out, const uint8_t* next) {
+            kernels_->linear({w.panels(first, num_panels), x, num_rows, 0, num_panels, out, width, false, next});
+        };
+        multiply(gates, gate, ups.panel(first));
+        multiply(ups, up, then);
+        for (int row = 0; row < num_rows; ++row) {
+            float* numbers = gate + row * width;
+            activate_and_multiply(numbers, up + row * width, width, numbers);
+            kernels_->prepare(numbers, to.from(row).groups(begin, count));
+        }
+    }
 }
 
 // Each thread of the work takes an equal share of all panels. ``next`` is the product that it will read then.

@@ -21,7 +21,7 @@ struct DecoderConfig {
 
 // Vectors are float; those that an architecture does not have are null.
 struct LayerWeights {
-    Product qkv, output, gate_up, down;
+    Product qkv, output, gate, up, down;
     const float *attention_norm, *attention_post_norm, *mlp_norm, *mlp_post_norm;
     const float *qkv_bias, *query_norm, *key_norm;
     int32_t rope, group;  // which angles, and which group of the cache
@@ -66,7 +66,7 @@ class Decoder {
     };
     struct Room {  // of one thread
         Buffers buffers;
-        std::vector<float> normed, scores;
+        std::vector<float> normed, scores, gated;
     };
 
     void find_rows(const Batch& batch);
@@ -90,7 +90,7 @@ class Decoder {
     void write_hidden(const Work& work, float* hidden);
     void norm_and_prepare(const float* weight, const Work& work, int thread);
     void prepare_rows(const float* x, int64_t width, const Work& work);
-    void activate(const Work& work);
+    void gate(const LayerWeights& layer, const Work& work, int thread);
     void multiply(const Product& w, const Product& next, const Work& work, Inputs& inputs, float* out, bool add);
     void mix_back(const Product& w, const Product& next, const float* post_norm, const Work& work, Inputs& inputs);
 

@@ -63,7 +63,7 @@ struct Share {
 
     // What is read so many bytes after ``p``, which lies in the share.
     const uint8_t* ahead(const uint8_t* p, size_t distance) const {
-        const size_t left = w.data + end * w.panel_bytes() - p;
+        const size_t left = w.panel(end) - p;
         return distance < left ? p + distance : next + (distance - left);
     }
 };

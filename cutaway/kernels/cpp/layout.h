@@ -49,6 +49,9 @@ struct Matrix {
     int num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
     int num_groups() const { return cols / kGroup; }
     size_t panel_bytes() const { return num_groups() * block_bytes(static_cast<Format>(format)); }
+    const uint8_t* panel(int64_t index) const { return data + index * panel_bytes(); }
+    // Some whole panels.
+    Matrix panels(int first, int count) const { return {format, count * kPanelRows, cols, 0, panel(first)}; }
 };
 
 // Matrices of the same inputs, whose outputs follow each other.
@@ -74,7 +77,7 @@ struct Product {
         int64_t panel = num_panels() * index / count;
         int part = 0;
         for (; part + 1 < num_parts && panel >= parts[part].num_panels(); ++part) panel -= parts[part].num_panels();
-        return parts[part].data + panel * parts[part].panel_bytes();
+        return parts[part].panel(panel);
     }
 };
 

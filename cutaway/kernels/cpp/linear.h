@@ -39,7 +39,7 @@ void linear_tile(const Share& share, int first, int panel) {
     const Matrix& w = share.w;
     const int num_groups = w.num_groups();
     const Activations here = share.x.from(first);
-    const uint8_t* p = w.data + panel * w.panel_bytes();
+    const uint8_t* p = w.panel(panel);
     float totals[tile][kPanelRows] = {};
     for (int group = 0; group < num_groups; ++group, p += block_bytes(format)) {
         const Block<format> block(p);

@@ -113,7 +113,7 @@ void linear_panel_tiles(const Share& share, int num_rows, int panel) {
         for (int group = 0; group < w.num_groups(); group += kUnpackedGroups) {
             const bool last = w.num_groups() - group <= kUnpackedGroups;
             const int count = last ? w.num_groups() - group : kUnpackedGroups;
-            const uint8_t* block = w.data + panel * w.panel_bytes() + group * block_bytes(format);
+            const uint8_t* block = w.panel(panel) + group * block_bytes(format);
             unpack_groups<format>(share, block, count, unpacked);
             for (int row = 0; row < end; row += kTileRows) {
                 const Activations here = share.x.from(first + row);

@@ -66,7 +66,7 @@ template <Format format, int tile>
 void linear_tile(const Share& share, int first, int panel) {
     const Matrix& w = share.w;
     const int num_groups = w.num_groups();
-    const uint8_t* p = w.data + panel * w.panel_bytes();
+    const uint8_t* p = w.panel(panel);
     const Activations here = share.x.from(first);
     __m256 totals[tile][kParts];
     for (auto& row : totals)

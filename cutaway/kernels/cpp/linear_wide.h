@@ -54,7 +54,7 @@ struct WideWeights {
     template <Format format>
     void fill(const Share& share, int panel, int num_panels, int first_group, int num_groups) {
         for (int index = 0; index < num_panels; ++index) {
-            const uint8_t* block = share.w.data + (panel + index) * share.w.panel_bytes();
+            const uint8_t* block = share.w.panel(panel + index);
             block += first_group * block_bytes(format);
             for (int group = 0; group < num_groups; ++group, block += block_bytes(format)) {
                 const uint8_t* ahead = share.ahead(block, kPrefetchBytes);

@@ -180,7 +180,7 @@ void pack(int32_t type, const uint8_t* stored, int64_t num_rows, int64_t cols, i
 void unpack_row(const Matrix& w, int64_t row, float* out) {
     const Format format = static_cast<Format>(w.format);
     const int64_t lane = row % kPanelRows;
-    const uint8_t* block = w.data + row / kPanelRows * w.panel_bytes();
+    const uint8_t* block = w.panel(row / kPanelRows);
     for (int group = 0; group < w.num_groups(); ++group, block += block_bytes(format), out += kGroup) {
         float d, m;
         if (format == kAffine8) {

@@ -41,13 +41,8 @@ class Inputs {
 
 // What rows need between products.
 struct Buffers {
-    Inputs inputs;
-    std::vector<float> gate_up, mixed;  // [rows, 2 intermediate], [rows, hidden]
-
-    void reserve(int64_t num_rows, int64_t intermediate_size, int64_t hidden_size) {
-        grow(gate_up, num_rows * 2 * intermediate_size);
-        grow(mixed, num_rows * hidden_size);
-    }
+    Inputs inputs, gated;      // ``gated`` is made while ``inputs`` are read
+    std::vector<float> mixed;  // [rows, hidden]
 };
 
 // Rows of one step that are computed by some threads together, through everything but attention.
