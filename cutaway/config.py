@@ -31,3 +31,8 @@ def load_settings() -> Settings:
         index_url=os.environ.get("CUTAWAY_INDEX_URL", DEFAULT_INDEX_URL).rstrip("/"),
         bench_api_key=os.environ.get("CUTAWAY_BENCH_API_KEY") or None,
     )
+
+
+def environment_names(prefix: str) -> list[str]:
+    """Names of the variables of the environment that begin so."""
+    return sorted(name for name in os.environ if name.startswith(prefix))

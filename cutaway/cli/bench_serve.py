@@ -91,7 +91,11 @@ class Percentiles(click.ParamType[tuple[float, ...]]):
 @click.option(
     "--api-key", help="Shown to the server; CUTAWAY_BENCH_API_KEY, which other users cannot see, if left out."
 )
-@number_option("request_rate", float, None, "Requests to send in a second, on average")
+@click.option(
+    "--request-rate",
+    type=float,
+    help=f"Requests to send in a second, on average ({LIMITS['request_rate']}, or inf; {LIMITS['request_rate'].hint}).",
+)
 @number_option("burstiness", float, 1.0, "With --request-rate, shape of the gamma distribution of the gaps")
 @click.option(
     "--max-concurrency",
@@ -154,8 +158,6 @@ def serve(
     The figures are those of vllm bench serve. Without --request-rate, all requests are sent at once. Answers are
     streamed and take the most likely tokens; the same seed gives the same load.
     """
-    check_number("warmup", warmup)
-    check_number("seed", seed)
     prompts = _prompts(dataset, num_prompts, input_len, output_len, seed)
     others = random_prompts(len(prompts) + warmup, input_len, output_len, seed)[len(prompts) :]
     rate = None if request_rate == math.inf else request_rate

@@ -12,7 +12,7 @@ from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
 from cutaway.engine.options import DTYPES, KERNELS, NUMERICS, WORKERS, EngineOptions
-from cutaway.limits import LIMITS, MAX_SEED
+from cutaway.limits import LIMITS, MAX_SEED, check_number
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
 # A command asks one thing at a time; room for a second keeps in the cache what was said before.
@@ -194,11 +194,18 @@ def number_option(name: str, kind: type, default: float | None, text: str) -> De
     """An option with a number, whose limits its help names."""
     limit = LIMITS[name]
     hint = f"; {limit.hint}" if limit.hint else ""
+
+    def check(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+        if value is not None:
+            check_number(name, value)
+        return value
+
     return click.option(
         f"--{name.replace('_', '-')}",
         type=kind,
         default=default,
         show_default=default is not None,
+        callback=check,
         help=f"{text} ({limit}{hint}).",
     )
 

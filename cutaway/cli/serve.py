@@ -3,16 +3,16 @@
 import click
 
 from cutaway.api.address import is_local, open_socket, url_of
+from cutaway.cli.configuration import ConfiguredCommand
 from cutaway.cli.options import ModelOptions, model_options, number_option
 from cutaway.cli.output import tell
 from cutaway.cli.session import open_session
-from cutaway.limits import check_number
 
 # Requests that run at the same time; more wait.
 MAX_RUNNING = 64
 
 
-@click.command()
+@click.command(cls=ConfiguredCommand, context_settings={"auto_envvar_prefix": "CUTAWAY_SERVE"})
 @model_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address or name of this machine to listen on.")
 @number_option("port", int, 8000, "Port to listen on")
@@ -21,8 +21,10 @@ def serve(options: ModelOptions, host: str, port: int) -> None:
 
     Routes: /v1/chat/completions, /v1/models, /health, /ready, /version. Ctrl-C lets requests finish; pressed again, it
     stops them.
+
+    Every option may also stand in the environment, as in CUTAWAY_SERVE_PORT, and in a file that --config names; the
+    command line comes first, then the environment, then the file.
     """
-    check_number("port", port)
     engine_options = options.engine(MAX_RUNNING)
     with open_socket(host, port) as bound, open_session(options.model, engine_options) as session:
         from cutaway.api.app import build_app  # a quarter of a second, which only this needs
