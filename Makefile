@@ -56,6 +56,7 @@ bench: $(VENV)/dev.stamp ## Measure this machine; prints JSON lines
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.reference
 	$(BIN)/python -m bench.serving
+	$(BIN)/python -m bench.http
 	$(BIN)/python -m bench.kernels
 
 bench-instructions: $(VENV)/dev.stamp ## Compare the instructions of the native kernels with those on record; needs valgrind
