@@ -1,4 +1,4 @@
-"""From the shell to the first output: commands that need no model, and the first token of an answer."""
+"""From the shell to the first output: commands that need no model, the first token of an answer, a ready server."""
 
 import subprocess
 import sys
@@ -39,6 +39,19 @@ def seconds_to_first_byte(arguments: Sequence[str]) -> float:
     return first
 
 
+def seconds_to_ready(arguments: Sequence[str]) -> float:
+    """Wall time until a server says that it is ready, which it does when it takes requests."""
+    begin = time.perf_counter()
+    with subprocess.Popen([COMMAND, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next((line for line in process.stderr if line.startswith("serving ")), None)
+        ready = time.perf_counter() - begin
+        process.terminate()
+    if said is None:
+        raise SystemExit("the server did not start")
+    return ready
+
+
 def main() -> None:
     """Measure, after one run of each to warm the file cache."""
     settings = load_settings()
@@ -47,6 +60,7 @@ def main() -> None:
         report(name, "s", [seconds_to_end(arguments) for _ in range(RUNS + 1)][1:])
     ask = ["ask", QUESTION, "--max-tokens", "4"]
     report("shell to first token", "s", [seconds_to_first_byte(ask) for _ in range(RUNS + 1)][1:], model=DEFAULT_MODEL)
+    report("shell to ready server", "s", [seconds_to_ready([]) for _ in range(RUNS + 1)][1:], model=DEFAULT_MODEL)
 
 
 if __name__ == "__main__":
