@@ -17,15 +17,17 @@ from starlette.types import ASGIApp
 
 from cutaway import __version__
 from cutaway.api.body import off_loop, read_body
-from cutaway.api.chat import ChatAnswer
+from cutaway.api.chat import StreamedResponse, WholeResponse
+from cutaway.api.failure import HttpError
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai import chat_call
-from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
-from cutaway.api.openai_reply import Head, model_list, model_object
+from cutaway.api.openai_reply import Head, StreamedAnswer, WholeAnswer, model_list, model_object
 from cutaway.api.request_id import RequestIds
+from cutaway.api.values import check_model
+from cutaway.api.vendor import OPENAI, ErrorReply
 from cutaway.engine.client import EngineClient
-from cutaway.errors import CutawayError, UnknownModel
+from cutaway.errors import CutawayError
 from cutaway.limits import MAX_SEED
 
 FINGERPRINT_CHARS = 16
@@ -55,8 +57,7 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
 
     @app.get("/v1/models/{model_id:path}")
     async def one_model(model_id: str) -> Response:
-        if model_id != model.name:
-            raise UnknownModel(f"the model {model_id[:80]!r} does not exist here", hint=f"there is {model.name!r}")
+        check_model(model_id, model.name)
         return _json(described)
 
     @app.post("/v1/chat/completions")
@@ -66,7 +67,10 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
         body = await read_body(request)
         call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
         head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
-        return ChatAnswer(engine, call, head, request.state.request_id)
+        if not call.stream:
+            return WholeResponse(engine, call.request, WholeAnswer(call, engine.spelling, head))
+        answer = StreamedAnswer(call, engine.spelling, head)
+        return StreamedResponse(engine, call.request, answer, OPENAI, request.state.request_id)
 
 
 def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
@@ -95,14 +99,14 @@ def _state(name: str, holds: bool, **facts: object) -> Response:
 
 def _add_error_handlers(app: FastAPI) -> None:
     async def on_error(request: Request, error: Exception) -> Response:
-        return _error(error_reply(error, request.state.request_id))
+        return _error(OPENAI.error_reply(error, request.state.request_id))
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _error(_routing_error(request, error))
+        return await on_error(request, _routing_error(request, error))
 
     async def on_left(request: Request, error: Exception) -> Response:
-        return _error(error_reply(HttpError(400, "incomplete_body", "the body ended too early"), ""))
+        return await on_error(request, HttpError(400, "incomplete_body", "the body ended too early"))
 
     app.add_exception_handler(CutawayError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
@@ -110,12 +114,12 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, on_error)
 
 
-def _routing_error(request: Request, error: HTTPException) -> ErrorReply:
+def _routing_error(request: Request, error: HTTPException) -> HttpError:
     """There is no such path, or not for this method."""
     where = f"{request.method[:20]} {request.url.path[:200]}"
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = f"{where}: {HTTPStatus(error.status_code).phrase.lower()}"
-    return ErrorReply(error.status_code, INVALID, code, message, headers=dict(error.headers or {}))
+    return HttpError(error.status_code, code, message, headers=error.headers)
 
 
 def _error(reply: ErrorReply) -> Response:
