@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cutaway.api import openai_error
-from cutaway.api.sse import DONE, event
+from cutaway.api import anthropic_error, openai_error
+from cutaway.api.sse import DONE, PING, event, typed_event
 from cutaway.types import Delta
 
 Json = dict[str, Any]
@@ -81,3 +81,4 @@ class Vendor:
 
 
 OPENAI = Vendor(openai_error.error_reply, event, DONE, b"")
+ANTHROPIC = Vendor(anthropic_error.error_reply, typed_event, b"", PING)
