@@ -63,6 +63,8 @@ LIMITS: Mapping[str, Limit] = {
     "max_tokens": Limit(
         1, MAX_TOKENS, integer=True, hint="leave it out to generate until the model ends or the context is full"
     ),
+    "unit_temperature": Limit(0.0, 1.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),
+    "required_max_tokens": Limit(1, MAX_TOKENS, integer=True, hint="more than the context has room for is lowered"),
     "logprobs": Limit(0, MAX_LOGPROBS, integer=True),
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
     "threads": Limit(1, 1024, integer=True),

@@ -210,11 +210,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a request ended, and what ended it: an end token's text, a stop string, a limit, or the client."""
+    """How a request ended, and what ended it: an end token's text, a stop string, a limit, or the client.
+
+    Attributes:
+        reason: which kind of end.
+        cause: what ended it, in words.
+        usage: what the request consumed.
+        stop: the stop string that ended it, if one did.
+    """
 
     reason: FinishReason
     cause: str
     usage: Usage
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +235,7 @@ class Delta:
         notices: what was defaulted or changed about the request, in words; at most in the first delta.
         finish: set in the last delta of each copy, and only there.
         index: which copy of the request; 0 without copies.
+        usage: what the request has consumed so far; set where a copy's first token is, and only there.
     """
 
     text: str
@@ -234,3 +243,4 @@ class Delta:
     notices: tuple[str, ...] = ()
     finish: Finish | None = None
     index: int = 0
+    usage: Usage | None = None

@@ -18,7 +18,7 @@ from typing import Any
 READY = re.compile(r"serving (?P<model>.+) at (?P<url>http://\S+:(?P<port>\d+))")
 START_SECONDS = 120
 WAIT_SECONDS = 60
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 JSON = {"content-type": "application/json"}
 # The fake engine answers this with 255 tokens.
 LONG = "b"
@@ -43,6 +43,16 @@ class Answer:
         error: dict[str, Any] = told["error"]
         assert error.keys() == {"message", "type", "param", "code"}, error
         assert isinstance(error["message"], str), error
+        return error
+
+    def anthropic_error(self) -> dict[str, Any]:
+        """The error, which has exactly the shape of Anthropic's and the id of the request."""
+        told = self.json()
+        assert told.keys() == {"type", "error", "request_id"}, told
+        assert told["type"] == "error", told
+        assert told["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
+        error: dict[str, Any] = told["error"]
+        assert error.keys() == {"type", "message"}, error
         return error
 
 
@@ -80,6 +90,16 @@ class RunningServer:
     def chat(self, **fields: object) -> Answer:
         """A chat completion with these fields."""
         return self.ask("POST", CHAT, self.body(**fields), JSON)
+
+    def message(self, **fields: object) -> Answer:
+        """A message of Anthropic's API with these fields."""
+        return self.ask("POST", MESSAGES, self.body(**{"max_tokens": 300} | fields), JSON)
+
+    def start_message(self, **fields: object) -> http.client.HTTPConnection:
+        """A connection on which a message of Anthropic's API was asked for."""
+        connection = self.connect()
+        connection.request("POST", MESSAGES, self.body(**{"max_tokens": 300} | fields), JSON)
+        return connection
 
     def start_chat(self, **fields: object) -> http.client.HTTPConnection:
         """A connection on which a chat completion was asked for."""
@@ -160,3 +180,14 @@ def events(stream: bytes) -> list[Any]:
     assert all(part.startswith("data: ") and "\n" not in part for part in parts), parts
     texts = [part.removeprefix("data: ") for part in parts]
     return [text if text == "[DONE]" else json.loads(text) for text in texts]
+
+
+def named_events(stream: bytes) -> list[Any]:
+    """The data of server-sent events that have a name each: that of their type."""
+    assert stream.endswith(b"\n\n"), stream
+    told = []
+    for part in stream.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = part.split("\n")
+        told.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {told[-1]['type']}", part
+    return told

@@ -1,5 +1,5 @@
-"""The vendor API: what OpenAI's clients say over HTTP, in the words of ``cutaway.types``, and back.
+"""The vendor API: what OpenAI's and Anthropic's clients say over HTTP, in the words of ``cutaway.types``, and back.
 
-``openai``, ``openai_reply`` and ``openai_error`` translate; they are pure. The rest of the package is the server around
-them. It knows an engine only as an ``EngineClient``.
+For each vendor three modules translate: requests, replies and errors. They are pure, and so is what they share. The
+rest of the package is the server around them. It knows an engine only as an ``EngineClient``.
 """

@@ -1,7 +1,7 @@
 """The routes of the vendor API, and how an error leaves them.
 
-Owns which path is what. Refuses to know fields, models and sockets. Invariant: whatever is sent to any path, the answer
-to an error has the shape of OpenAI's.
+Owns which path is what, and whose client sent a request. Refuses to know fields, models and sockets. Invariant:
+whatever is sent to any path, the answer to an error has the shape of the client's vendor.
 """
 
 import secrets
@@ -16,18 +16,25 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from cutaway import __version__
+from cutaway.api import anthropic_reply, openai_reply
+from cutaway.api.anthropic import counted_messages, message_call
+from cutaway.api.anthropic_reply import StreamedMessage, WholeMessage
 from cutaway.api.body import off_loop, read_body
-from cutaway.api.chat import ChatAnswer
+from cutaway.api.chat import StreamedResponse, WholeResponse
+from cutaway.api.failure import HttpError
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai import chat_call
-from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
-from cutaway.api.openai_reply import Head, model_list, model_object
+from cutaway.api.openai_reply import Head, StreamedAnswer, WholeAnswer
 from cutaway.api.request_id import RequestIds
+from cutaway.api.values import check_model
+from cutaway.api.vendor import ANTHROPIC, OPENAI, ErrorReply, Vendor
 from cutaway.engine.client import EngineClient
-from cutaway.errors import CutawayError, UnknownModel
+from cutaway.errors import CutawayError
 from cutaway.limits import MAX_SEED
 
+MESSAGES = "/v1/messages"
+ANTHROPIC_VERSION = "anthropic-version"
 FINGERPRINT_CHARS = 16
 
 
@@ -41,23 +48,32 @@ def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> A
     app = FastAPI(title="Cutaway", version=__version__, openapi_url=None, redirect_slashes=False)
     _add_error_handlers(app)
     _add_state_routes(app, engine)
+    _add_model_routes(app, engine, int(clock()))
     _add_openai_routes(app, engine, clock)
+    _add_anthropic_routes(app, engine)
     return RequestIds(app)
+
+
+def _add_model_routes(app: FastAPI, engine: EngineClient, created: int) -> None:
+    model = engine.model
+    for_openai = openai_reply.model_object(model.name, created)
+    for_anthropic = anthropic_reply.model_object(model.name, created, model.context_length)
+
+    @app.get("/v1/models")
+    async def models(request: Request) -> Response:
+        if _vendor(request) is OPENAI:
+            return _json(openai_reply.model_list([for_openai]))
+        query = request.query_params
+        return _json(anthropic_reply.model_page(for_anthropic, query.get("before_id"), query.get("after_id")))
+
+    @app.get("/v1/models/{model_id:path}")
+    async def one_model(request: Request, model_id: str) -> Response:
+        check_model(model_id, model.name)
+        return _json(for_openai if _vendor(request) is OPENAI else for_anthropic)
 
 
 def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
     model = engine.model
-    described = model_object(model.name, int(clock()))
-
-    @app.get("/v1/models")
-    async def models() -> Response:
-        return _json(model_list([described]))
-
-    @app.get("/v1/models/{model_id:path}")
-    async def one_model(model_id: str) -> Response:
-        if model_id != model.name:
-            raise UnknownModel(f"the model {model_id[:80]!r} does not exist here", hint=f"there is {model.name!r}")
-        return _json(described)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -66,7 +82,30 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
         body = await read_body(request)
         call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
         head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
-        return ChatAnswer(engine, call, head, request.state.request_id)
+        if not call.stream:
+            return WholeResponse(engine, call.request, WholeAnswer(call, engine.spelling, head))
+        answer = StreamedAnswer(call, engine.spelling, head)
+        return StreamedResponse(engine, call.request, answer, OPENAI, request.state.request_id)
+
+
+def _add_anthropic_routes(app: FastAPI, engine: EngineClient) -> None:
+    model = engine.model.name
+
+    @app.post("/v1/messages")
+    async def messages(request: Request) -> Response:
+        message_id = f"msg_{secrets.token_hex(12)}"
+        seed = secrets.randbelow(MAX_SEED)
+        body = await read_body(request)
+        call = await off_loop(body, lambda text: message_call(parse_body(text), model, message_id, seed))
+        if not call.stream:
+            return WholeResponse(engine, call.request, WholeMessage(call))
+        return StreamedResponse(engine, call.request, StreamedMessage(call), ANTHROPIC, request.state.request_id)
+
+    @app.post("/v1/messages/count_tokens")
+    async def count_tokens(request: Request) -> Response:
+        body = await read_body(request)
+        counted = await off_loop(body, lambda text: counted_messages(parse_body(text), model))
+        return _json({"input_tokens": await engine.count_tokens(counted)})
 
 
 def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
@@ -93,16 +132,23 @@ def _state(name: str, holds: bool, **facts: object) -> Response:
     return _json({"status": name if holds else "stopped", **facts}, HTTPStatus.OK if holds else 503)
 
 
+def _vendor(request: Request) -> Vendor:
+    """Whose client sent a request."""
+    path = request.url.path
+    is_messages = path == MESSAGES or path.startswith(f"{MESSAGES}/")
+    return ANTHROPIC if is_messages or ANTHROPIC_VERSION in request.headers else OPENAI
+
+
 def _add_error_handlers(app: FastAPI) -> None:
     async def on_error(request: Request, error: Exception) -> Response:
-        return _error(error_reply(error, request.state.request_id))
+        return _error(_vendor(request).error_reply(error, request.state.request_id))
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _error(_routing_error(request, error))
+        return await on_error(request, _routing_error(request, error))
 
     async def on_left(request: Request, error: Exception) -> Response:
-        return _error(error_reply(HttpError(400, "incomplete_body", "the body ended too early"), ""))
+        return await on_error(request, HttpError(400, "incomplete_body", "the body ended too early"))
 
     app.add_exception_handler(CutawayError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
@@ -110,12 +156,12 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, on_error)
 
 
-def _routing_error(request: Request, error: HTTPException) -> ErrorReply:
+def _routing_error(request: Request, error: HTTPException) -> HttpError:
     """There is no such path, or not for this method."""
     where = f"{request.method[:20]} {request.url.path[:200]}"
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = f"{where}: {HTTPStatus(error.status_code).phrase.lower()}"
-    return ErrorReply(error.status_code, INVALID, code, message, headers=dict(error.headers or {}))
+    return HttpError(error.status_code, code, message, headers=error.headers)
 
 
 def _error(reply: ErrorReply) -> Response:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from cutaway.api.openai_error import HttpError
+from cutaway.api.failure import HttpError
 from cutaway.limits import MAX_BODY_BYTES
 
 JSON_TYPE = "application/json"

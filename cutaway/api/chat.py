@@ -1,45 +1,83 @@
-"""The answer to a request for a chat completion, on its way from an engine to a client.
+"""An answer, on its way from an engine to a client.
 
 Owns when something is sent: nothing before the engine has something to show for the request, so that whatever goes
-wrong until then has a status of its own. Refuses to know fields and shapes. Invariants: when the client leaves, the
-request is aborted; a stream ends with ``[DONE]`` or with an error.
+wrong until then has a status of its own; only where a vendor has pings, and the wait is long, they come first. Refuses
+to know fields and shapes. Invariants: when the client leaves, the request is aborted; a stream ends with its vendor's
+end or with an error.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cutaway.api.event_stream import EventStream, pinging
+from cutaway.api.failure import check_finish
 from cutaway.api.json_text import json_bytes
 from cutaway.api.leaving import until_left
-from cutaway.api.openai import ChatCall
-from cutaway.api.openai_error import Unfinished, error_reply
-from cutaway.api.openai_reply import FINISH_REASONS, Head, StreamedAnswer, WholeAnswer
-from cutaway.api.sse import CONTENT_TYPE, DONE, event
+from cutaway.api.vendor import Json, StreamedReply, Vendor, WholeReply
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError
-from cutaway.types import Delta
+from cutaway.types import Delta, GenerationRequest
 
 LOG = logging.getLogger(__name__)
 
 
-class ChatAnswer(Response):
-    """Runs a request and sends its answer.
+class WholeResponse(Response):
+    """Runs a request and sends its answer as one JSON object.
 
     Args:
         engine: runs it.
-        call: what was asked.
-        head: what stands in every object of the answer.
+        request: what is to be generated.
+        reply: makes the object.
+    """
+
+    def __init__(self, engine: EngineClient, request: GenerationRequest, reply: WholeReply) -> None:
+        super().__init__()
+        self._engine = engine
+        self._request = request
+        self._reply = reply
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer.
+
+        Raises:
+            CutawayError: there is none, and nothing was sent.
+        """
+        await until_left(receive, self._answer(scope, receive, send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        notices: list[str] = []
+        async with aclosing(self._engine.submit(self._request)) as deltas:
+            async for delta in deltas:
+                check_finish(delta)
+                notices += delta.notices
+                self._reply.take(delta)
+        body = json_bytes(self._reply.complete(notices))
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+
+class StreamedResponse(Response):
+    """Runs a request and sends its answer as events.
+
+    Args:
+        engine: runs it.
+        request: what is to be generated.
+        reply: makes the values of the events.
+        vendor: whose client it is.
         request_id: as the client knows it.
     """
 
-    def __init__(self, engine: EngineClient, call: ChatCall, head: Head, request_id: str) -> None:
+    def __init__(
+        self, engine: EngineClient, request: GenerationRequest, reply: StreamedReply, vendor: Vendor, request_id: str
+    ) -> None:
         super().__init__()
         self._engine = engine
-        self._call = call
-        self._head = head
+        self._request = request
+        self._reply = reply
+        self._vendor = vendor
         self._request_id = request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,37 +86,33 @@ class ChatAnswer(Response):
         Raises:
             CutawayError: there is none, and nothing was sent.
         """
-        await until_left(receive, self._stream(send) if self._call.stream else self._whole(send))
+        await until_left(receive, self._answer(EventStream(send)))
 
-    async def _whole(self, send: Send) -> None:
-        answer = WholeAnswer(self._call, self._engine.spelling)
-        notices: list[str] = []
-        async with aclosing(self._engine.submit(self._call.request)) as deltas:
-            async for delta in deltas:
-                _check(delta)
-                notices += delta.notices
-                answer.take(delta)
-        body = json_bytes(answer.complete(self._head, notices))
-        await _start(send, "application/json", (b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.body", "body": body})
+    async def _answer(self, stream: EventStream) -> None:
+        try:
+            async with pinging(stream, self._vendor.ping, self._vendor.ping_seconds):
+                await self._send_deltas(stream)
+            end = self._vendor.end
+        except Exception as error:
+            if not stream.has_begun:
+                raise
+            # Every stream has an end, and its client learns of it.
+            if not isinstance(error, CutawayError):
+                LOG.exception("request %s met a bug", self._request_id)
+            end = self._vendor.event(self._vendor.error_reply(error, self._request_id).body())
+        await stream.end(end)
 
-    async def _stream(self, send: Send) -> None:
-        answer = StreamedAnswer(self._call, self._engine.spelling, self._head)
-        async with aclosing(self._engine.submit(self._call.request)) as deltas:
+    async def _send_deltas(self, stream: EventStream) -> None:
+        async with aclosing(self._engine.submit(self._request)) as deltas:
             first, notices = await _first(deltas)
-            await _start(send, CONTENT_TYPE, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-            try:
-                await _send_events(send, [*answer.begin(notices), *answer.take(first)])
-                async for delta in deltas:
-                    _check(delta)
-                    await _send_events(send, answer.take(delta))
-                await _send_events(send, answer.end())
-                end = DONE
-            except Exception as error:  # every stream has an end, and its client learns of it
-                if not isinstance(error, CutawayError):
-                    LOG.exception("request %s met a bug", self._request_id)
-                end = event(error_reply(error, self._request_id).body())
-        await send({"type": "http.response.body", "body": end})
+            await stream.send(self._events([*self._reply.begin(first, notices), *self._reply.take(first)]))
+            async for delta in deltas:
+                check_finish(delta)
+                await stream.send(self._events(self._reply.take(delta)))
+            await stream.send(self._events(self._reply.end()))
+
+    def _events(self, values: list[Json]) -> bytes:
+        return b"".join(map(self._vendor.event, values))
 
 
 async def _first(deltas: AsyncGenerator[Delta, None]) -> tuple[Delta, list[str]]:
@@ -89,25 +123,8 @@ async def _first(deltas: AsyncGenerator[Delta, None]) -> tuple[Delta, list[str]]
     """
     notices: list[str] = []
     async for delta in deltas:
-        _check(delta)
+        check_finish(delta)
         notices += delta.notices
         if delta.text or delta.choices or delta.finish is not None:
             return delta, notices
     raise AssertionError("the last delta has a finish")
-
-
-def _check(delta: Delta) -> None:
-    """Raises ``Unfinished`` if a copy of the request ended without an answer."""
-    if delta.finish is not None and delta.finish.reason not in FINISH_REASONS:
-        raise Unfinished(delta.finish)
-
-
-async def _start(send: Send, content_type: str, *headers: tuple[bytes, bytes]) -> None:
-    start = [(b"content-type", content_type.encode()), *headers]
-    await send({"type": "http.response.start", "status": 200, "headers": start})
-
-
-async def _send_events(send: Send, values: Iterable[object]) -> None:
-    data = b"".join(map(event, values))
-    if data:
-        await send({"type": "http.response.body", "body": data, "more_body": True})

@@ -7,12 +7,14 @@ Source: https://platform.openai.com/docs/api-reference/chat/create, and for ``to
 ``repetition_penalty`` the names of vLLM.
 """
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.api.openai_values import (
+from cutaway.api.content import read_content
+from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
+from cutaway.api.values import (
+    check_model,
     number,
     read_flag,
     read_object,
@@ -21,12 +23,10 @@ from cutaway.api.openai_values import (
     refuse_kind,
     shown,
 )
-from cutaway.errors import InvalidValue, UnknownModel
+from cutaway.errors import InvalidValue
 from cutaway.limits import MAX_MESSAGES
 from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 
-# More than one part of a text: between them, as vLLM and llama.cpp do.
-PART_SEPARATOR = "\n"
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 SAMPLING = tuple(SamplingParams.__slots__)
 
@@ -61,12 +61,9 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
         UnknownModel: it wants another model.
         InvalidValue: something in it is unknown, not supported, of the wrong kind or outside its limits.
     """
-    fields = _read(body, CHAT_FIELDS, "", _refuse_chat_field)
-    for name in ("model", "messages"):
-        if name not in fields:
-            raise InvalidValue(name, "it is missing")
-    if fields["model"] != model:
-        raise UnknownModel(f"the model {fields['model'][:80]!r} does not exist here", hint=f"there is {model!r}")
+    fields = read_fields(body, CHAT_FIELDS, "", _refuse_chat_field)
+    require(fields, ("model", "messages"))
+    check_model(fields["model"], model)
     sampling = {name: fields[name] for name in SAMPLING if name in fields}
     num_top = _num_top(fields)
     request = GenerationRequest(
@@ -112,10 +109,8 @@ def read_messages(name: str, value: object) -> tuple[Message, ...]:
 
 
 def _read_message(name: str, value: object) -> Message:
-    fields = _read(value, MESSAGE_FIELDS, f"{name}.", _refuse_inner_field)
-    for part in ("role", "content"):
-        if part not in fields:
-            raise InvalidValue(f"{name}.{part}", "it is missing")
+    fields = read_fields(value, MESSAGE_FIELDS, f"{name}.", _refuse_inner_field)
+    require(fields, ("role", "content"), f"{name}.")
     return Message(fields["role"], fields["content"])
 
 
@@ -127,59 +122,17 @@ def _read_role(name: str, value: object) -> Role:
 
 
 def _read_content(name: str, value: object) -> str:
-    """A text, or the text of several parts."""
-    if isinstance(value, str):
-        return read_text(name, value)
-    if not isinstance(value, list) or not value:
-        raise refuse_kind(name, value, "a text or a list of parts with text")
-    return PART_SEPARATOR.join(_read_part(f"{name}[{index}]", part) for index, part in enumerate(value))
-
-
-def _read_part(name: str, value: object) -> str:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind != "text" and isinstance(kind, str):
-        raise InvalidValue(f"{name}.type", f"{shown(kind)} is not supported, only text")
-    fields = _read(value, PART_FIELDS, f"{name}.", _refuse_inner_field)
-    for part in ("type", "text"):
-        if part not in fields:
-            raise InvalidValue(f"{name}.{part}", "it is missing")
-    text: str = fields["text"]
-    return text
+    return read_content(name, value, PART_FIELDS, _refuse_inner_field)
 
 
 def _read_stream_options(name: str, value: object) -> dict[str, Any]:
-    return _read(value, STREAM_FIELDS, f"{name}.", _refuse_inner_field)
-
-
-def _read(
-    value: object, known: Mapping[str, "Reader"], prefix: str, refuse: Callable[[str, str, object], InvalidValue | None]
-) -> dict[str, Any]:
-    """The fields of an object, each as its reader understands it, without those that are ``null``.
-
-    Args:
-        value: the object.
-        known: a reader for each field that may be there.
-        prefix: of the names of its fields in errors.
-        refuse: what to raise for any other field (prefix, name, value); ``None`` if it says nothing as it is.
-    """
-    if not isinstance(value, dict):
-        raise refuse_kind(prefix.rstrip(".") or "body", value, "an object")
-    fields = {}
-    for name, part in value.items():
-        if name in known:
-            if part is not None:
-                fields[name] = known[name](prefix + name, part)
-        elif (error := refuse(prefix, name, part)) is not None:
-            raise error
-    return fields
+    return read_fields(value, STREAM_FIELDS, f"{name}.", _refuse_inner_field)
 
 
 def _refuse_chat_field(prefix: str, name: str, value: object) -> InvalidValue | None:
-    if name in SAYING_NOTHING and (value is None or value in SAYING_NOTHING[name]):
-        return None
     if name in SAYING_NOTHING:
-        return InvalidValue(name, f"{shown(value)} is not supported", hint="leave it out")
-    return _unknown(prefix, name, [*CHAT_FIELDS, *SAYING_NOTHING])
+        return unsupported_field(name, value, SAYING_NOTHING[name])
+    return unknown_field(prefix, name, [*CHAT_FIELDS, *SAYING_NOTHING])
 
 
 def _refuse_inner_field(prefix: str, name: str, value: object) -> InvalidValue | None:
@@ -187,16 +140,8 @@ def _refuse_inner_field(prefix: str, name: str, value: object) -> InvalidValue |
     if is_messages and name in EMPTY_IN_MESSAGES:
         return InvalidValue(prefix + name, "it is not supported", hint="leave it out") if value else None
     known = [*MESSAGE_FIELDS, *PART_FIELDS] if is_messages else [*STREAM_FIELDS]
-    return _unknown(prefix, name, known)
+    return unknown_field(prefix, name, known)
 
-
-def _unknown(prefix: str, name: str, known: list[str]) -> InvalidValue:
-    near = difflib.get_close_matches(name[:80], known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "leave it out"
-    return InvalidValue(prefix + name[:80], "this field is not known", hint=hint)
-
-
-Reader = Callable[[str, object], Any]
 
 # Accepted, of the right kind only, and without effect.
 HARMLESS: Mapping[str, Reader] = {

@@ -9,43 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutaway.api.failure import BUSY_RETRY_S, HttpError, Unfinished, bug_message, full_message
 from cutaway.errors import (
     ContextExceeded,
     CutawayError,
     EngineStopped,
-    GenerationError,
     InvalidValue,
     TemplateError,
     UnknownModel,
 )
-from cutaway.types import Finish, FinishReason
+from cutaway.types import FinishReason
 
 INVALID, SERVER = "invalid_request_error", "server_error"
-BUSY_RETRY_S = 1
-
-
-class Unfinished(GenerationError):
-    """A request that was accepted ended without an answer."""
-
-    def __init__(self, finish: Finish) -> None:
-        super().__init__(f"the request was {finish.reason.value}: {finish.cause}")
-        self.reason = finish.reason
-
-
-class HttpError(CutawayError):
-    """What is wrong with a request before anybody reads its fields.
-
-    Args:
-        status: of HTTP.
-        code: of the error.
-        message: what happened.
-        hint: what to do about it.
-    """
-
-    def __init__(self, status: int, code: str, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +52,11 @@ class ErrorReply:
 def error_reply(error: Exception, request_id: str) -> ErrorReply:
     """How an error is told to the client whose request caused it or met it."""
     if not isinstance(error, CutawayError):
-        return ErrorReply(500, SERVER, "internal_error", f"a bug of the server; its log has request {request_id}")
-    message = f"{error.message} (hint: {error.hint})" if error.hint else error.message
+        return ErrorReply(500, SERVER, "internal_error", bug_message(request_id))
+    message = full_message(error)
     match error:
         case HttpError():
-            return ErrorReply(error.status, INVALID, error.code, message)
+            return ErrorReply(error.status, INVALID, error.code, message, headers=error.headers)
         case InvalidValue():
             return ErrorReply(400, INVALID, error.code, message, error.name)
         case UnknownModel():

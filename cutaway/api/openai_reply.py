@@ -56,10 +56,12 @@ class WholeAnswer:
     Attributes:
         call: what was asked.
         spell: how the vocabulary writes a token.
+        head: what stands in the object.
     """
 
     call: ChatCall
     spell: Spell
+    head: Head
     _texts: dict[int, list[str]] = field(default_factory=dict, init=False)
     _tokens: dict[int, list[Json]] = field(default_factory=dict, init=False)
     _finishes: dict[int, Finish] = field(default_factory=dict, init=False)
@@ -73,12 +75,12 @@ class WholeAnswer:
         if delta.finish is not None:
             self._finishes[delta.index] = delta.finish
 
-    def complete(self, head: Head, notices: Sequence[str]) -> Json:
+    def complete(self, notices: Sequence[str]) -> Json:
         """The object, when every copy has ended."""
         choices = [self._choice(index) for index in range(self.call.request.n)]
         usage = usage_object([self._finishes[index].usage for index in range(self.call.request.n)])
         return {
-            **_common(head, "chat.completion"),
+            **_common(self.head, "chat.completion"),
             "choices": choices,
             "usage": usage,
             **_remarks(notices),
@@ -113,7 +115,7 @@ class StreamedAnswer:
     head: Head
     _usages: dict[int, Usage] = field(default_factory=dict, init=False)
 
-    def begin(self, notices: Sequence[str]) -> list[Json]:
+    def begin(self, first: Delta, notices: Sequence[str]) -> list[Json]:
         """Who speaks, for each choice; the first chunk has the notices."""
         role: Json = {"role": "assistant", "content": "", "refusal": None}
         chunks = [self._chunk([_piece(index, role)]) for index in range(self.call.request.n)]

@@ -1,4 +1,7 @@
-"""The id of a request: the client's, if it is one, or a new one; every response tells it in ``x-request-id``."""
+"""The id of a request: the client's, if it is one, or a new one.
+
+Every response tells it in ``x-request-id``, and for Anthropic's clients also in ``request-id``.
+"""
 
 import logging
 import re
@@ -7,7 +10,7 @@ import secrets
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOG = logging.getLogger(__name__)
-HEADER = b"x-request-id"
+HEADER, ANTHROPIC_HEADER = b"x-request-id", b"request-id"
 # The client's id goes into a header and into the log; it is never a key of anything.
 VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -32,7 +35,8 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), (HEADER, request_id.encode())]}
+                told = [(name, request_id.encode()) for name in (HEADER, ANTHROPIC_HEADER)]
+                message = {**message, "headers": [*message.get("headers", ()), *told]}
             await send(message)
 
         try:

@@ -1,4 +1,4 @@
-"""``cutaway serve``: a model for the clients of OpenAI's API."""
+"""``cutaway serve``: a model for the clients of OpenAI's and Anthropic's APIs."""
 
 import click
 
@@ -17,10 +17,10 @@ MAX_RUNNING = 64
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address or name of this machine to listen on.")
 @number_option("port", int, 8000, "Port to listen on")
 def serve(options: ModelOptions, host: str, port: int) -> None:
-    """Answer the clients of OpenAI's API over HTTP.
+    """Answer the clients of OpenAI's and Anthropic's APIs over HTTP.
 
-    Routes: /v1/chat/completions, /v1/models, /health, /ready, /version. Ctrl-C lets requests finish; pressed again, it
-    stops them.
+    Routes: /v1/chat/completions, /v1/messages, /v1/models, /health, /ready, /version. Ctrl-C lets requests finish;
+    pressed again, it stops them.
 
     Every option may also stand in the environment, as in CUTAWAY_SERVE_PORT, and in a file that --config names; the
     command line comes first, then the environment, then the file.

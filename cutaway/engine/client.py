@@ -43,6 +43,15 @@ class EngineClient(Protocol):
         """
         ...
 
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """How many tokens the prompt of a conversation has, whether or not it fits into the context.
+
+        Raises:
+            InvalidValue, TemplateError: the messages cannot be made a prompt.
+            EngineStopped: the engine takes no more requests.
+        """
+        ...
+
     async def abort(self, request_id: str) -> None:
         """End a request now; its stream ends with finish reason ``aborted``. Unknown ids are nobody's."""
         ...

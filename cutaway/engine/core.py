@@ -27,7 +27,17 @@ class _Live:
     index: int
     answer: Answer
     end_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    num_cached_tokens: int | None = None  # known when it is first admitted
+    has_begun: bool = False  # it has a token
     failure: str | None = None  # what broke while its text was made
+
+    def begin(self) -> Usage | None:
+        """What was consumed with the first token; ``None`` for every later one."""
+        if self.has_begun:
+            return None
+        self.has_begun = True
+        return Usage(self.num_prompt_tokens, 1, self.num_cached_tokens or 0)
 
 
 class EngineCore:
@@ -71,7 +81,7 @@ class EngineCore:
         now_ns = self.clock()
         for index, each in enumerate(prepared.copies):
             answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop)
-            self._live[each.request_id] = _Live(stream_id, index, answer, each.end_ids)
+            self._live[each.request_id] = _Live(stream_id, index, answer, each.end_ids, len(each.token_ids))
             self.recorder.queued(each, index, prepared.asked, now_ns)
         try:
             outcomes = self.scheduler.add(new, now_ns / 1e9, forks)
@@ -107,10 +117,18 @@ class EngineCore:
         plan = self.scheduler.plan(begin_ns / 1e9)
         if plan is None:
             return []
+        self._note_cached(plan)
         result = self._execute(plan)
         outcomes = self.scheduler.commit(result)
         self.recorder.stepped(plan, result, begin_ns, self.clock())
         return list(self._tell(outcomes))
+
+    def _note_cached(self, plan: StepPlan) -> None:
+        """Keep what requests found in the cache when they were first admitted."""
+        for lookup in plan.lookups:
+            live = self._live.get(lookup.request_id)
+            if live is not None and live.num_cached_tokens is None:
+                live.num_cached_tokens = lookup.num_cached
 
     def _execute(self, plan: StepPlan) -> StepResult:
         try:
@@ -160,13 +178,13 @@ class EngineCore:
         token_id = outcome.choice.token_id
         self.recorder.generated(outcome)
         if token_id in live.end_ids:
-            return Delta("", (outcome.choice,), index=live.index)
+            return Delta("", (outcome.choice,), index=live.index, usage=live.begin())
         begin_ns = self.clock()
         piece = live.answer.push(token_id)
         now_ns = self.clock()
         facts = DeltaFacts(now_ns, piece.text, piece.num_held_bytes)
         self.recorder.delivered(outcome.request_id, facts, now_ns - begin_ns)
-        return Delta(piece.text, (outcome.choice,), index=live.index)
+        return Delta(piece.text, (outcome.choice,), index=live.index, usage=live.begin())
 
     def _finish(self, outcome: RequestFinished, rest: str) -> Event:
         """The end of a copy of a request: the text that was held back, how it ended, and its receipt."""
@@ -182,7 +200,7 @@ class EngineCore:
             self.recorder.delivered(outcome.request_id, DeltaFacts(now_ns, rest, 0), 0)
         receipt = self.recorder.finished(outcome, self.scheduler.cache.num_free_blocks, now_ns)
         usage = Usage(outcome.num_prompt_tokens, outcome.num_generated_tokens, outcome.num_cached_tokens)
-        finish = Finish(outcome.reason, outcome.cause, usage)
+        finish = Finish(outcome.reason, outcome.cause, usage, stop if outcome.reason is FinishReason.STOP else None)
         return Event(live.stream_id, Delta(rest, finish=finish, index=live.index), receipt)
 
 

@@ -80,6 +80,12 @@ class Engine:
             elif num_open:
                 self._streams.forget(stream_id)
 
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """How many tokens the prompt of a conversation has; see ``EngineClient.count_tokens``."""
+        self._check_running()
+        check_messages(tuple(messages))
+        return len(await asyncio.to_thread(self._preparer.encode, tuple(messages)))
+
     async def abort(self, request_id: str) -> None:
         """End a request now."""
         stream_id = self._streams.abort(request_id)

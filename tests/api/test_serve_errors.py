@@ -251,19 +251,28 @@ def test_a_clamp_is_told(server: RunningServer) -> None:
 
 
 def test_a_bug_is_told_to_the_log_and_not_to_the_client(tmp_path: Path) -> None:
-    (tmp_path / "bug").touch()
+    bug, slow = tmp_path / "bug", tmp_path / "slow"
+    bug.touch()
     with running_fake(tmp_path) as server:
-        whole = server.chat(logprobs=True)
-        streamed = events(server.chat(logprobs=True, stream=True).body)
-        (tmp_path / "bug").unlink()
+        early = [server.chat(logprobs=True), server.chat(logprobs=True, stream=True)]
+        bug.unlink()
+        slow.touch()
+        connection = server.start_chat(logprobs=True, stream=True)
+        response = connection.getresponse()
+        first = response.readline()
+        bug.touch()
+        late = events(first + response.read())
+        connection.close()
+        bug.unlink()
+        slow.unlink()
         assert server.chat(logprobs=True).status == 200
         server.press_ctrl_c()
         assert server.wait() == 0
-    assert whole.status == 500
-    for error in (whole.error(), streamed[-1]["error"]):
+    assert [answer.status for answer in early] == [500, 500]
+    for error in (early[0].error(), early[1].error(), late[-1]["error"]):
         assert error["code"] == "internal_error"
         assert "secret" not in error["message"]
         request_id = error["message"].split()[-1]
         assert f"request {request_id} met a bug" in server.lines
-    assert whole.headers["x-request-id"] == whole.error()["message"].split()[-1]
-    assert server.lines.count("KeyError: 'a secret'") == 2
+    assert early[0].headers["x-request-id"] == early[0].error()["message"].split()[-1]
+    assert server.lines.count("KeyError: 'a secret'") == 3

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cutaway.api import anthropic
 from cutaway.api.openai import CHAT_FIELDS, EMPTY_IN_MESSAGES, SAYING_NOTHING, STREAM_FIELDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,6 +33,7 @@ LIGHT = {
     "cutaway.benchmark.metrics": ["torch", "numpy", "asyncio", "httpx2"],
     "cutaway.benchmark.load": ["torch", "numpy", "asyncio"],
     "cutaway.cli.bench": ["torch", "numpy", "rich", "httpx2", "matplotlib"],
+    "cutaway.api.anthropic_reply": ["torch", "numpy", "asyncio", "fastapi"],
     "cutaway.api.openai_reply": ["torch", "numpy", "asyncio", "fastapi"],
     "cutaway.cli.serve": ["torch", "numpy", "rich", "fastapi", "starlette", "uvicorn"],
     "cutaway.cli.ask": ["torch", "numpy", "rich"],
@@ -112,7 +114,10 @@ def test_commands_of_the_readme_exist() -> None:
 def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
     text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
     fields = {*CHAT_FIELDS, *SAYING_NOTHING, *STREAM_FIELDS, *EMPTY_IN_MESSAGES}
+    section = text.partition("## Anthropic's API")[2]
+    for_anthropic = {*anthropic.MESSAGE_FIELDS, *anthropic.SAYING_NOTHING, *anthropic.EMPTY_IN_BLOCKS}
+    assert [name for name in sorted(for_anthropic) if f"`{name}`" not in section] == []
     routes = re.findall(r'@app\.\w+\("([^"]+)"', (PACKAGE / "api" / "app.py").read_text(encoding="utf-8"))
-    assert len(routes) == 6
+    assert len(routes) == 8
     names = fields | {route.replace("model_id:path", "id") for route in routes}
     assert [name for name in sorted(names) if f"{name}`" not in text] == []

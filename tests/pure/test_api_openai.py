@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.api.failure import HttpError, Unfinished
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai import CHAT_FIELDS, HARMLESS, SAYING_NOTHING, ChatCall, chat_call
-from cutaway.api.openai_error import HttpError, Unfinished, error_reply
+from cutaway.api.openai_error import error_reply
 from cutaway.api.openai_reply import Head, StreamedAnswer, WholeAnswer
 from cutaway.api.sse import event
 from cutaway.errors import (
@@ -315,10 +316,10 @@ DELTAS = [
 
 
 def test_a_whole_answer_has_the_shape_of_openai() -> None:
-    answer = WholeAnswer(call(n=2, logprobs=True, top_logprobs=1), spell)
+    answer = WholeAnswer(call(n=2, logprobs=True, top_logprobs=1), spell, HEAD)
     for delta in DELTAS:
         answer.take(delta)
-    told: Any = json.loads(json_bytes(answer.complete(HEAD, [])))
+    told: Any = json.loads(json_bytes(answer.complete([])))
     assert told["object"] == "chat.completion"
     assert (told["id"], told["created"], told["model"]) == ("chatcmpl-1", 1_700_000_000, "m")
     assert [each["index"] for each in told["choices"]] == [0, 1]
@@ -338,16 +339,16 @@ def test_a_whole_answer_has_the_shape_of_openai() -> None:
 
 
 def test_an_impossible_token_has_the_logprob_that_openai_says() -> None:
-    answer = WholeAnswer(call(logprobs=True, top_logprobs=2), spell)
+    answer = WholeAnswer(call(logprobs=True, top_logprobs=2), spell, HEAD)
     answer.take(Delta("", (choice(0, -math.inf),), finish=finish(FinishReason.STOP, 1)))
-    (token,) = answer.complete(HEAD, [])["choices"][0]["logprobs"]["content"]
+    (token,) = answer.complete([])["choices"][0]["logprobs"]["content"]
     assert token["logprob"] == token["top_logprobs"][1]["logprob"] == -9999
 
 
 def test_a_stream_begins_with_roles_and_gives_each_finish_once() -> None:
     asked = call(n=2, stream=True, stream_options={"include_usage": True})
     answer = StreamedAnswer(asked, spell, HEAD)
-    chunks = answer.begin(["a note"])
+    chunks = answer.begin(DELTAS[0], ["a note"])
     assert [chunk["choices"][0]["delta"]["role"] for chunk in chunks] == ["assistant", "assistant"]
     assert chunks[0]["cutaway"] == {"notices": ["a note"]}
     assert "cutaway" not in chunks[1]

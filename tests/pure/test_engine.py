@@ -256,6 +256,33 @@ def make_slow_core(gate: Path) -> EngineCore:
     return make_core(GatedRunner(gate, num_free_steps=1), replace(LIMITS, max_running=1))
 
 
+def test_a_conversation_has_as_many_tokens_as_its_prompt(act: Callable[..., None]) -> None:
+    conversations = [
+        (Message(Role.USER, "토마토"),),
+        (
+            Message(Role.SYSTEM, "be brief"),
+            Message(Role.USER, LONG),
+            Message(Role.ASSISTANT, ""),
+            Message(Role.USER, "?"),
+        ),
+    ]
+
+    async def play(engine: Engine) -> None:
+        for index, messages in enumerate(conversations):
+            request = replace(make_request(str(index), "", 1), messages=messages)
+            (finish,) = [delta.finish async for delta in engine.submit(request) if delta.finish is not None]
+            assert await engine.count_tokens(messages) == finish.usage.prompt_tokens
+        assert await engine.count_tokens([Message(Role.USER, "x" * 2 * CONTEXT)]) == 2 * CONTEXT
+        for wrong in ([], [Message(Role.USER, "")]):
+            with pytest.raises(InvalidValue, match="messages"):
+                await engine.count_tokens(wrong)
+        engine.close()
+        with pytest.raises(EngineStopped):
+            await engine.count_tokens(conversations[0])
+
+    act(play)
+
+
 def test_a_pinned_conversation_stays_in_the_cache_until_it_is_released(act: Callable[..., None]) -> None:
     system = (Message(Role.USER, LONG),)
 

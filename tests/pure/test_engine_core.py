@@ -90,7 +90,23 @@ def test_an_end_token_is_counted_but_not_shown() -> None:
     assert finish is not None
     assert finish.reason is FinishReason.STOP
     assert finish.usage.completion_tokens == len(expected_ids(request))
+    assert finish.stop is None
     assert "<|" not in text_of(deltas)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 8])
+def test_the_first_token_says_what_the_prompt_consumed(max_tokens: int) -> None:
+    core = make_core()
+    for name, num_cached in (("a", 0), ("b", 20)):  # full blocks of four
+        request = replace(make_request(name, "a question of 23 tokens", max_tokens), n=2)
+        add(core, request)
+        deltas = run(core)[name]
+        for index in range(request.n):
+            first, *others = [delta for delta in deltas if delta.index == index]
+            assert others[-1].finish is not None
+            assert first.usage == replace(others[-1].finish.usage, completion_tokens=1)
+            assert {delta.usage for delta in others} == {None}
+        assert deltas[0].usage == Usage(23, 1, num_cached)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -105,7 +121,7 @@ def test_a_stop_string_ends_the_answer_before_it(length: int) -> None:
     assert text_of(deltas["a"]) == whole[: whole.index(stop)]
     finish = deltas["a"][-1].finish
     assert finish is not None
-    assert (finish.reason, finish.cause) == (FinishReason.STOP, f"stop string {stop!r}")
+    assert (finish.reason, finish.cause, finish.stop) == (FinishReason.STOP, f"stop string {stop!r}", stop)
     assert finish.usage.completion_tokens < 60
     assert ids_of(deltas["b"]) == expected_ids(make_request("b", "neighbour", 60))
 
@@ -119,6 +135,7 @@ def test_a_stop_string_that_the_last_allowed_token_completes_ends_the_answer(max
     finish = events[-1].delta.finish
     assert finish is not None
     assert (finish.reason, finish.cause) == (FinishReason.STOP, f"stop string {whole[-1]!r}")
+    assert finish.stop == whole[-1]
     assert text_of([event.delta for event in events]) == whole[: whole.index(whole[-1])]
     assert receipts_in(events)["a"].finish.reason is FinishReason.STOP
 

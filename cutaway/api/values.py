@@ -1,16 +1,17 @@
 """Single values of a request: of which kind each must be.
 
-Owns the readers ``(name, value) -> value`` that the tables of ``openai`` are made of. Refuses to know fields.
+Owns the readers ``(name, value) -> value`` that the tables of vendors are made of. Refuses to know fields.
 Invariant: an error names the field as the client spells it, and repeats no more than a line of what was sent.
 """
 
 import json
 from collections.abc import Callable
 
-from cutaway.errors import InvalidValue
+from cutaway.errors import InvalidValue, UnknownModel
 from cutaway.limits import LIMITS, check_number, check_stop_strings
 
 MAX_SHOWN_CHARS = 60
+MAX_MODEL_CHARS = 80
 MAX_SHOWN_BITS = 128
 
 
@@ -26,7 +27,7 @@ def number(limit_name: str) -> Callable[[str, object], float]:
         try:
             check_number(limit_name, value)
         except InvalidValue as error:
-            raise InvalidValue(name, error.message.removeprefix(f"{limit_name}: "), hint=error.hint) from None
+            raise _renamed(error, name) from None
         return value
 
     return read
@@ -61,10 +62,26 @@ def read_stop(name: str, value: object) -> tuple[str, ...]:
     """A text or a list of texts that end an answer."""
     if not isinstance(value, str | list):
         raise refuse_kind(name, value, "a text or a list of texts")
-    texts = [value] if isinstance(value, str) else value
-    stop = tuple(read_text(name, text) for text in texts)
-    check_stop_strings(stop)
+    return read_stop_list(name, [value] if isinstance(value, str) else value)
+
+
+def read_stop_list(name: str, value: object) -> tuple[str, ...]:
+    """A list of texts that end an answer."""
+    if not isinstance(value, list):
+        raise refuse_kind(name, value, "a list of texts")
+    stop = tuple(read_text(name, text) for text in value)
+    try:
+        check_stop_strings(stop)
+    except InvalidValue as error:
+        raise _renamed(error, name) from None
     return stop
+
+
+def check_model(wanted: str, model: str) -> None:
+    """Raises ``UnknownModel`` unless a client wants the model that answers here."""
+    if wanted != model:
+        shown_name = repr(wanted[:MAX_MODEL_CHARS])
+        raise UnknownModel(f"the model {shown_name} does not exist here", hint=f"there is {model!r}")
 
 
 def refuse_kind(name: str, value: object, wanted: str) -> InvalidValue:
@@ -83,3 +100,8 @@ def shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
         return f"a number of {len(str(value)):,} digits"
     return json.dumps(value)
+
+
+def _renamed(error: InvalidValue, name: str) -> InvalidValue:
+    """An error of a limit under the name that the client's field has."""
+    return InvalidValue(name, error.message.removeprefix(f"{error.name}: "), hint=error.hint)
