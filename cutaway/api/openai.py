@@ -23,7 +23,7 @@ from cutaway.api.openai_values import (
 )
 from cutaway.errors import InvalidValue, UnknownModel
 from cutaway.limits import MAX_MESSAGES
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 # More than one part of a text: between them, as vLLM and llama.cpp do.
 PART_SEPARATOR = "\n"
@@ -71,7 +71,7 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
     num_top = _num_top(fields)
     request = GenerationRequest(
         request_id=request_id,
-        messages=fields["messages"],
+        prompt=Conversation(fields["messages"]),
         sampling=SamplingParams(**{"seed": seed} | sampling),
         max_tokens=_max_tokens(fields),
         stop=fields.get("stop", ()),
