@@ -48,6 +48,8 @@ MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
 MAX_PROMPT_CHARS = 16_000_000
 MAX_PROMPT_TOKENS = 1_000_000
+MAX_PROMPTS = 1024
+MAX_ANSWERS = 1024
 MAX_BODY_BYTES = 32 << 20
 MAX_BODY_VALUES = 200_000
 
@@ -64,6 +66,7 @@ LIMITS: Mapping[str, Limit] = {
         1, MAX_TOKENS, integer=True, hint="leave it out to generate until the model ends or the context is full"
     ),
     "logprobs": Limit(0, MAX_LOGPROBS, integer=True),
+    "completion_logprobs": Limit(0, 5, integer=True),
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
     "threads": Limit(1, 1024, integer=True),
     "context": Limit(1, MAX_TOKENS, integer=True),

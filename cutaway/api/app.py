@@ -22,13 +22,12 @@ from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai import chat_call
 from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
-from cutaway.api.openai_reply import Head, model_list, model_object
+from cutaway.api.openai_reply import make_head, model_list, model_object
+from cutaway.api.prompt_routes import add_prompt_routes
 from cutaway.api.request_id import RequestIds
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError, UnknownModel
 from cutaway.limits import MAX_SEED
-
-FINGERPRINT_CHARS = 16
 
 
 def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> ASGIApp:
@@ -42,6 +41,7 @@ def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> A
     _add_error_handlers(app)
     _add_state_routes(app, engine)
     _add_openai_routes(app, engine, clock)
+    add_prompt_routes(app, engine, clock)
     return RequestIds(app)
 
 
@@ -65,7 +65,7 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
         seed = secrets.randbelow(MAX_SEED)
         body = await read_body(request)
         call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
-        head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
+        head = make_head(model, reply_id, int(clock()))
         return ChatAnswer(engine, call, head, request.state.request_id)
 
 
