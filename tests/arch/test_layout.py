@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cutaway.api import completion_call, tokenize
+from cutaway.api.completion_call import COMPLETION_FIELDS
 from cutaway.api.openai import CHAT_FIELDS, EMPTY_IN_MESSAGES, SAYING_NOTHING, STREAM_FIELDS
+from cutaway.api.tokenize import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "cutaway"
@@ -112,7 +115,10 @@ def test_commands_of_the_readme_exist() -> None:
 def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
     text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
     fields = {*CHAT_FIELDS, *SAYING_NOTHING, *STREAM_FIELDS, *EMPTY_IN_MESSAGES}
-    routes = re.findall(r'@app\.\w+\("([^"]+)"', (PACKAGE / "api" / "app.py").read_text(encoding="utf-8"))
-    assert len(routes) == 6
+    fields |= {*COMPLETION_FIELDS, *completion_call.NOT_SUPPORTED}
+    fields |= {*TOKENIZE_FIELDS, *DETOKENIZE_FIELDS, *tokenize.NOT_SUPPORTED}
+    sources = [(PACKAGE / "api" / name).read_text(encoding="utf-8") for name in ("app.py", "prompt_routes.py")]
+    routes = [route for source in sources for route in re.findall(r'@app\.\w+\("([^"]+)"', source)]
+    assert len(routes) == 10
     names = fields | {route.replace("model_id:path", "id") for route in routes}
     assert [name for name in sorted(names) if f"{name}`" not in text] == []
