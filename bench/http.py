@@ -23,7 +23,7 @@ from cutaway.cli.session import open_session
 from cutaway.config import DEFAULT_MODEL
 from cutaway.engine.client import EngineClient
 from cutaway.engine.options import EngineOptions
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 MAX_RUNNING = 64
 READY = re.compile(r"serving (?P<model>.+) at http://127\.0\.0\.1:(?P<port>\d+)")
@@ -47,7 +47,7 @@ async def ask_engine(engine: EngineClient, prompt: Prompt) -> Answered:
     """One answer from an engine of this process."""
     request = GenerationRequest(
         f"bench_{time.perf_counter_ns()}",
-        (Message(Role.USER, prompt.text),),
+        Conversation((Message(Role.USER, prompt.text),)),
         SamplingParams(temperature=0),
         max_tokens=prompt.max_tokens,
     )

@@ -77,11 +77,11 @@ class UnknownModel(UsageError):
 
 
 class ContextExceeded(UsageError):
-    """The prompt does not fit into the context."""
+    """The prompt, which the request has under ``name``, does not fit into the context."""
 
     code = "context_length_exceeded"
 
-    def __init__(self, num_prompt_tokens: int, context_length: int) -> None:
+    def __init__(self, num_prompt_tokens: int, context_length: int, name: str = "messages") -> None:
         super().__init__(
             f"the prompt has {num_prompt_tokens:,} tokens, but the context holds {context_length:,}, "
             "one of which must stay free for the answer",
@@ -89,6 +89,7 @@ class ContextExceeded(UsageError):
         )
         self.num_prompt_tokens = num_prompt_tokens
         self.context_length = context_length
+        self.name = name
 
 
 class ModelError(CutawayError):

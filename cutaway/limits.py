@@ -48,6 +48,8 @@ MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
 MAX_PROMPT_CHARS = 16_000_000
 MAX_PROMPT_TOKENS = 1_000_000
+MAX_PROMPTS = 1024
+MAX_ANSWERS = 1024
 MAX_BODY_BYTES = 32 << 20
 MAX_BODY_VALUES = 200_000
 
@@ -66,6 +68,7 @@ LIMITS: Mapping[str, Limit] = {
     "unit_temperature": Limit(0.0, 1.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),
     "required_max_tokens": Limit(1, MAX_TOKENS, integer=True, hint="more than the context has room for is lowered"),
     "logprobs": Limit(0, MAX_LOGPROBS, integer=True),
+    "completion_logprobs": Limit(0, 5, integer=True),
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
     "threads": Limit(1, 1024, integer=True),
     "context": Limit(1, MAX_TOKENS, integer=True),

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cutaway.errors import InvalidValue
-from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, check_number, check_salt, check_stop_strings
+from cutaway.limits import (
+    MAX_MESSAGES,
+    MAX_PROMPT_CHARS,
+    MAX_PROMPT_TOKENS,
+    check_number,
+    check_salt,
+    check_stop_strings,
+)
 
 
 class Role(StrEnum):
@@ -34,13 +41,80 @@ class Message:
     origin: str = "client"
 
 
-def check_messages(messages: tuple[Message, ...]) -> None:
-    """Raises ``InvalidValue`` unless a conversation has a bounded number of messages and of characters."""
-    if not 1 <= len(messages) <= MAX_MESSAGES:
-        raise InvalidValue("messages", f"{len(messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}")
-    num_chars = sum(len(message.content) for message in messages)
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, which the model's chat template makes a prompt.
+
+    Attributes:
+        messages: oldest first, at least one.
+
+    Raises:
+        InvalidValue: there are none, too many, or too many characters.
+    """
+
+    messages: tuple[Message, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.messages) <= MAX_MESSAGES:
+            raise InvalidValue(
+                "messages", f"{len(self.messages)} messages are outside the limits, 1 to {MAX_MESSAGES:,}"
+            )
+        _check_length("messages", sum(len(message.content) for message in self.messages))
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """A text that is to be continued as it stands; control tokens that are spelled out in it are control tokens.
+
+    Attributes:
+        text: whoever sends it writes the whole prompt, so it may be any text.
+        add_special_tokens: put the token in front that begins a text, if the model was trained with one and the text
+            does not begin with it.
+        origin: where it came from, for the glass and for errors; it never changes the prompt.
+
+    Raises:
+        InvalidValue: it is too long.
+    """
+
+    text: str
+    add_special_tokens: bool = True
+    origin: str = "prompt"
+
+    def __post_init__(self) -> None:
+        _check_length(self.origin, len(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Tokens that are to be continued as they are; nothing is added.
+
+    Attributes:
+        token_ids: at least one.
+        origin: as in ``TextPrompt``.
+
+    Raises:
+        InvalidValue: there are none, too many, or one that can be no id; which ids there are, the vocabulary knows.
+    """
+
+    token_ids: tuple[int, ...]
+    origin: str = "prompt"
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.token_ids) <= MAX_PROMPT_TOKENS:
+            raise InvalidValue(
+                self.origin, f"{len(self.token_ids):,} tokens are outside the limits, 1 to {MAX_PROMPT_TOKENS:,}"
+            )
+        for place, token_id in enumerate(self.token_ids):
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+                raise InvalidValue(self.origin, f"{token_id!r} at position {place:,} is not the id of a token")
+
+
+Prompt = Conversation | TextPrompt | TokenPrompt
+
+
+def _check_length(name: str, num_chars: int) -> None:
     if num_chars > MAX_PROMPT_CHARS:
-        raise InvalidValue("messages", f"{num_chars:,} characters are more than the limit of {MAX_PROMPT_CHARS:,}")
+        raise InvalidValue(name, f"{num_chars:,} characters are more than the limit of {MAX_PROMPT_CHARS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +147,7 @@ class GenerationRequest:
 
     Attributes:
         request_id: unique among the requests that the engine knows.
-        messages: the conversation, oldest first, at least one message.
+        prompt: what is to be answered or continued.
         sampling: how tokens are chosen.
         max_tokens: most tokens to generate; ``None`` means until the model ends or the context is full.
         stop: strings that end the answer; they are not part of it.
@@ -88,7 +162,7 @@ class GenerationRequest:
     """
 
     request_id: str
-    messages: tuple[Message, ...]
+    prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -101,7 +175,6 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         if COPY_MARK in self.request_id:
             raise InvalidValue("request_id", f"{self.request_id!r} has a {COPY_MARK!r}, which numbers the copies")
-        check_messages(self.messages)
         if self.max_tokens is not None:
             check_number("max_tokens", self.max_tokens)
         if self.num_logprobs is not None:

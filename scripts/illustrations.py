@@ -14,7 +14,7 @@ from cutaway.engine.options import EngineOptions
 from cutaway.glass.explain import draw_ledger, draw_stage
 from cutaway.glass.stages import tell_stages
 from cutaway.glass.words import LANGUAGES, load_words
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 TARGET = Path(__file__).parent.parent / "docs" / "images"
 QUESTION = "Is a tomato a fruit?"
@@ -27,7 +27,7 @@ def main() -> None:
     """Ask once, draw in every language."""
     request = GenerationRequest(
         "req_tomato",
-        (Message(Role.USER, QUESTION, "question"),),
+        Conversation((Message(Role.USER, QUESTION, "question"),)),
         SamplingParams(temperature=0.8, top_k=40, top_p=0.95, seed=4),
         max_tokens=10,
         num_candidates=5,

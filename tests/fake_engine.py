@@ -11,7 +11,7 @@ from cutaway.glass.recorder import Recorder
 from cutaway.scheduler.plan import GroupLimits, SchedulerLimits
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.fake import ByteTokenizer
-from cutaway.types import Delta, GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, Delta, GenerationRequest, Message, Role, SamplingParams
 
 VOCAB_SIZE = ByteTokenizer().vocab_size
 CONTEXT = 256
@@ -66,8 +66,8 @@ def make_request(
     request_id: str, text: str, max_tokens: int | None = 8, stop: tuple[str, ...] = ()
 ) -> GenerationRequest:
     """A greedy request with one message."""
-    messages = (Message(Role.USER, text),)
-    return GenerationRequest(request_id, messages, SamplingParams(temperature=0), max_tokens, stop, num_logprobs=2)
+    prompt = Conversation((Message(Role.USER, text),))
+    return GenerationRequest(request_id, prompt, SamplingParams(temperature=0), max_tokens, stop, num_logprobs=2)
 
 
 def expected_ids(request: GenerationRequest) -> list[int]:

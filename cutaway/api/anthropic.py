@@ -24,7 +24,7 @@ from cutaway.api.values import (
 )
 from cutaway.errors import InvalidValue
 from cutaway.limits import MAX_MESSAGES
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -64,7 +64,7 @@ def message_call(body: object, model: str, message_id: str, seed: int) -> Messag
     sampling = {name: fields[name] for name in SAMPLING if name in fields}
     request = GenerationRequest(
         request_id=message_id,
-        messages=_conversation(fields),
+        prompt=_conversation(fields),
         sampling=SamplingParams(**{"seed": seed} | sampling),
         max_tokens=fields["max_tokens"],
         stop=fields.get("stop_sequences", ()),
@@ -72,7 +72,7 @@ def message_call(body: object, model: str, message_id: str, seed: int) -> Messag
     return MessageCall(request, fields["max_tokens"], model, fields.get("stream", False))
 
 
-def counted_messages(body: object, model: str) -> tuple[Message, ...]:
+def counted_messages(body: object, model: str) -> Conversation:
     """The conversation of a request whose tokens are to be counted.
 
     Args:
@@ -92,7 +92,7 @@ def _read_body(body: object, model: str, required: tuple[str, ...]) -> dict[str,
     return fields
 
 
-def _conversation(fields: Mapping[str, Any]) -> tuple[Message, ...]:
+def _conversation(fields: Mapping[str, Any]) -> Conversation:
     """The system prompt and the turns.
 
     Turns of the same role that follow each other are one, as with Anthropic. The last one cannot be the assistant's:
@@ -106,7 +106,7 @@ def _conversation(fields: Mapping[str, Any]) -> tuple[Message, ...]:
             "the last one is the assistant's, and the beginning of an answer cannot be continued here",
             hint="end with a message of the user",
         )
-    return turns
+    return Conversation(turns)
 
 
 def _merge(messages: Sequence[Message]) -> tuple[Message, ...]:

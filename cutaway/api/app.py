@@ -25,7 +25,8 @@ from cutaway.api.failure import HttpError
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai import chat_call
-from cutaway.api.openai_reply import Head, StreamedAnswer, WholeAnswer
+from cutaway.api.openai_reply import StreamedAnswer, WholeAnswer, make_head
+from cutaway.api.prompt_routes import add_prompt_routes
 from cutaway.api.request_id import RequestIds
 from cutaway.api.values import check_model
 from cutaway.api.vendor import ANTHROPIC, OPENAI, ErrorReply, Vendor
@@ -35,7 +36,6 @@ from cutaway.limits import MAX_SEED
 
 MESSAGES = "/v1/messages"
 ANTHROPIC_VERSION = "anthropic-version"
-FINGERPRINT_CHARS = 16
 
 
 def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> ASGIApp:
@@ -51,6 +51,7 @@ def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> A
     _add_model_routes(app, engine, int(clock()))
     _add_openai_routes(app, engine, clock)
     _add_anthropic_routes(app, engine)
+    add_prompt_routes(app, engine, clock)
     return RequestIds(app)
 
 
@@ -81,11 +82,11 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
         seed = secrets.randbelow(MAX_SEED)
         body = await read_body(request)
         call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
-        head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
+        head = make_head(model, reply_id, int(clock()))
         if not call.stream:
-            return WholeResponse(engine, call.request, WholeAnswer(call, engine.spelling, head))
+            return WholeResponse(engine.submit(call.request), WholeAnswer(call, engine.spelling, head))
         answer = StreamedAnswer(call, engine.spelling, head)
-        return StreamedResponse(engine, call.request, answer, OPENAI, request.state.request_id)
+        return StreamedResponse(engine.submit(call.request), answer, OPENAI, request.state.request_id)
 
 
 def _add_anthropic_routes(app: FastAPI, engine: EngineClient) -> None:
@@ -98,14 +99,14 @@ def _add_anthropic_routes(app: FastAPI, engine: EngineClient) -> None:
         body = await read_body(request)
         call = await off_loop(body, lambda text: message_call(parse_body(text), model, message_id, seed))
         if not call.stream:
-            return WholeResponse(engine, call.request, WholeMessage(call))
-        return StreamedResponse(engine, call.request, StreamedMessage(call), ANTHROPIC, request.state.request_id)
+            return WholeResponse(engine.submit(call.request), WholeMessage(call))
+        return StreamedResponse(engine.submit(call.request), StreamedMessage(call), ANTHROPIC, request.state.request_id)
 
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:
         body = await read_body(request)
         counted = await off_loop(body, lambda text: counted_messages(parse_body(text), model))
-        return _json({"input_tokens": await engine.count_tokens(counted)})
+        return _json({"input_tokens": len(await engine.tokenize(counted))})
 
 
 def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:

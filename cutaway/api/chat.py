@@ -18,26 +18,24 @@ from cutaway.api.failure import check_finish
 from cutaway.api.json_text import json_bytes
 from cutaway.api.leaving import until_left
 from cutaway.api.vendor import Json, StreamedReply, Vendor, WholeReply
-from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError
-from cutaway.types import Delta, GenerationRequest
+from cutaway.types import Delta
 
 LOG = logging.getLogger(__name__)
+Deltas = AsyncGenerator[Delta, None]
 
 
 class WholeResponse(Response):
-    """Runs a request and sends its answer as one JSON object.
+    """Sends an answer as one JSON object.
 
     Args:
-        engine: runs it.
-        request: what is to be generated.
+        deltas: what the engine says, once it is asked; leaving it aborts what runs.
         reply: makes the object.
     """
 
-    def __init__(self, engine: EngineClient, request: GenerationRequest, reply: WholeReply) -> None:
+    def __init__(self, deltas: Deltas, reply: WholeReply) -> None:
         super().__init__()
-        self._engine = engine
-        self._request = request
+        self._deltas = deltas
         self._reply = reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +48,7 @@ class WholeResponse(Response):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         notices: list[str] = []
-        async with aclosing(self._engine.submit(self._request)) as deltas:
+        async with aclosing(self._deltas) as deltas:
             async for delta in deltas:
                 check_finish(delta)
                 notices += delta.notices
@@ -60,22 +58,18 @@ class WholeResponse(Response):
 
 
 class StreamedResponse(Response):
-    """Runs a request and sends its answer as events.
+    """Sends an answer as events.
 
     Args:
-        engine: runs it.
-        request: what is to be generated.
+        deltas: what the engine says, once it is asked; leaving it aborts what runs.
         reply: makes the values of the events.
         vendor: whose client it is.
         request_id: as the client knows it.
     """
 
-    def __init__(
-        self, engine: EngineClient, request: GenerationRequest, reply: StreamedReply, vendor: Vendor, request_id: str
-    ) -> None:
+    def __init__(self, deltas: Deltas, reply: StreamedReply, vendor: Vendor, request_id: str) -> None:
         super().__init__()
-        self._engine = engine
-        self._request = request
+        self._deltas = deltas
         self._reply = reply
         self._vendor = vendor
         self._request_id = request_id
@@ -103,7 +97,7 @@ class StreamedResponse(Response):
         await stream.end(end)
 
     async def _send_deltas(self, stream: EventStream) -> None:
-        async with aclosing(self._engine.submit(self._request)) as deltas:
+        async with aclosing(self._deltas) as deltas:
             first, notices = await _first(deltas)
             await stream.send(self._events([*self._reply.begin(first, notices), *self._reply.take(first)]))
             async for delta in deltas:
@@ -115,7 +109,7 @@ class StreamedResponse(Response):
         return b"".join(map(self._vendor.event, values))
 
 
-async def _first(deltas: AsyncGenerator[Delta, None]) -> tuple[Delta, list[str]]:
+async def _first(deltas: Deltas) -> tuple[Delta, list[str]]:
     """The first delta that shows something, and all notices until then.
 
     Raises:

@@ -25,7 +25,7 @@ from cutaway.api.values import (
 )
 from cutaway.errors import InvalidValue
 from cutaway.limits import MAX_MESSAGES
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 SAMPLING = tuple(SamplingParams.__slots__)
@@ -68,7 +68,7 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
     num_top = _num_top(fields)
     request = GenerationRequest(
         request_id=request_id,
-        messages=fields["messages"],
+        prompt=Conversation(fields["messages"]),
         sampling=SamplingParams(**{"seed": seed} | sampling),
         max_tokens=_max_tokens(fields),
         stop=fields.get("stop", ()),

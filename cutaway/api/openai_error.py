@@ -62,7 +62,7 @@ def error_reply(error: Exception, request_id: str) -> ErrorReply:
         case UnknownModel():
             return ErrorReply(404, INVALID, "model_not_found", message, "model")
         case ContextExceeded():
-            return ErrorReply(400, INVALID, error.code, message, "messages")
+            return ErrorReply(400, INVALID, error.code, message, error.name)
         case TemplateError():
             return ErrorReply(400, INVALID, error.code, message, "messages")
         case EngineStopped():

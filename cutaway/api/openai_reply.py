@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.api.openai import ChatCall
-from cutaway.glass.receipt import Spelling
+from cutaway.glass.receipt import ModelFacts, Spelling
 from cutaway.types import Candidate, Delta, Finish, FinishReason, TokenChoice, Usage
 
 Spell = Callable[[int], Spelling]
 Json = dict[str, Any]
 
 OWNER = "cutaway"
+FINGERPRINT_CHARS = 16
 # What OpenAI says instead of a logarithm of nothing, which JSON has no word for.
 MIN_LOGPROB = -9999.0
 FINISH_REASONS: Mapping[FinishReason, str] = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
@@ -37,6 +38,11 @@ class Head:
     created: int
     model: str
     fingerprint: str
+
+
+def make_head(model: ModelFacts, reply_id: str, created: int) -> Head:
+    """The head of an answer that a model gives."""
+    return Head(reply_id, created, model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
 
 
 def model_object(name: str, created: int) -> Json:
@@ -80,10 +86,10 @@ class WholeAnswer:
         choices = [self._choice(index) for index in range(self.call.request.n)]
         usage = usage_object([self._finishes[index].usage for index in range(self.call.request.n)])
         return {
-            **_common(self.head, "chat.completion"),
+            **head_object(self.head, "chat.completion"),
             "choices": choices,
             "usage": usage,
-            **_remarks(notices),
+            **remarks(notices),
         }
 
     def _choice(self, index: int) -> Json:
@@ -119,7 +125,7 @@ class StreamedAnswer:
         """Who speaks, for each choice; the first chunk has the notices."""
         role: Json = {"role": "assistant", "content": "", "refusal": None}
         chunks = [self._chunk([_piece(index, role)]) for index in range(self.call.request.n)]
-        chunks[0] |= _remarks(notices)
+        chunks[0] |= remarks(notices)
         return chunks
 
     def take(self, delta: Delta) -> list[Json]:
@@ -143,7 +149,7 @@ class StreamedAnswer:
         return [self._chunk([]) | {"usage": usage}]
 
     def _chunk(self, choices: list[Json]) -> Json:
-        chunk = {**_common(self.head, "chat.completion.chunk"), "choices": choices}
+        chunk = {**head_object(self.head, "chat.completion.chunk"), "choices": choices}
         return chunk | {"usage": None} if self.call.include_usage else chunk
 
 
@@ -159,7 +165,8 @@ def usage_object(usages: Sequence[Usage]) -> Json:
     }
 
 
-def _common(head: Head, kind: str) -> Json:
+def head_object(head: Head, kind: str) -> Json:
+    """What every object of an answer begins with; ``kind`` is what it is."""
     return {
         "id": head.reply_id,
         "object": kind,
@@ -169,7 +176,7 @@ def _common(head: Head, kind: str) -> Json:
     }
 
 
-def _remarks(notices: Sequence[str]) -> Json:
+def remarks(notices: Sequence[str]) -> Json:
     """What was changed about the request; nothing if nothing was."""
     return {"cutaway": {"notices": list(notices)}} if notices else {}
 

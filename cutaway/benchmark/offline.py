@@ -23,7 +23,7 @@ from cutaway.errors import CutawayError, EngineStopped, GenerationError
 from cutaway.glass.receipt import PromptFacts, RequestFacts
 from cutaway.glass.recorder import Asked
 from cutaway.scheduler.plan import NewRequest
-from cutaway.types import Finish, FinishReason, SamplingParams
+from cutaway.types import Finish, FinishReason, SamplingParams, TokenPrompt
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -166,7 +166,7 @@ def _prepare(request_id: str, prompt: tuple[int, ...], num_tokens: int, salt: st
     new = NewRequest(request_id, prompt, num_tokens, end_ids=(), sampling=GREEDY, salt=salt)
     facts = PromptFacts("tokens", "", (), prompt, ((0, 0),) * len(prompt), num_tokens, ())
     now_ns = time.perf_counter_ns()
-    asked = Asked(RequestFacts((), GREEDY, num_tokens, ()), facts, now_ns, now_ns, now_ns)
+    asked = Asked(RequestFacts(TokenPrompt(prompt), GREEDY, num_tokens, ()), facts, now_ns, now_ns, now_ns)
     return Prepared((new,), (), asked, ())
 
 

@@ -13,7 +13,7 @@ from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
 from cutaway.engine.options import DTYPES, KERNELS, NUMERICS, WORKERS, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED, check_number
-from cutaway.types import GenerationRequest, Message, Role, SamplingParams
+from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 # A command asks one thing at a time; room for a second keeps in the cache what was said before.
 MIN_RUNNING = 2
@@ -79,7 +79,7 @@ class GenerationOptions(ModelOptions):
         """A request that goes on with a conversation; without a seed, one is drawn. Raises as ``engine``."""
         return GenerationRequest(
             request_id=f"req_{secrets.token_hex(8)}",
-            messages=(*self.instructions(), *conversation),
+            prompt=Conversation((*self.instructions(), *conversation)),
             sampling=SamplingParams(
                 temperature=self.temperature,
                 top_p=self.top_p,

@@ -19,8 +19,8 @@ MAX_RUNNING = 64
 def serve(options: ModelOptions, host: str, port: int) -> None:
     """Answer the clients of OpenAI's and Anthropic's APIs over HTTP.
 
-    Routes: /v1/chat/completions, /v1/messages, /v1/models, /health, /ready, /version. Ctrl-C lets requests finish;
-    pressed again, it stops them.
+    Routes: /v1/chat/completions, /v1/completions, /v1/messages, /v1/models, /tokenize, /detokenize, /render, /health,
+    /ready, /version. Ctrl-C lets requests finish; pressed again, it stops them.
 
     Every option may also stand in the environment, as in CUTAWAY_SERVE_PORT, and in a file that --config names; the
     command line comes first, then the environment, then the file.

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cutaway.glass.receipt import ModelFacts, Receipt, Spelling
-from cutaway.types import Delta, GenerationRequest, Message
+from cutaway.glass.receipt import ModelFacts, PromptFacts, Receipt, Spelling
+from cutaway.types import Delta, GenerationRequest, Message, Prompt, TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,12 @@ class EngineClient(Protocol):
     def submit(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """Run a request. Leaving the iteration aborts it.
 
-        The last delta of each of its ``n`` copies carries ``finish``, and no other; deltas of copies are interleaved.
-        If the engine is lost, that is a finish with the reason ``failed``.
+        The first delta, mostly an empty one, comes as soon as the request has been made a prompt. The last delta of
+        each of its ``n`` copies carries ``finish``, and no other; deltas of copies are interleaved. If the engine is
+        lost, that is a finish with the reason ``failed``.
 
         Raises:
             InvalidValue, ContextExceeded, TemplateError: the request cannot be turned into a prompt.
-            EngineStopped: the engine takes no more requests.
-        """
-        ...
-
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
-        """How many tokens the prompt of a conversation has, whether or not it fits into the context.
-
-        Raises:
-            InvalidValue, TemplateError: the messages cannot be made a prompt.
             EngineStopped: the engine takes no more requests.
         """
         ...
@@ -70,6 +62,30 @@ class EngineClient(Protocol):
 
     async def release(self, pin_id: str) -> None:
         """Let go of a pin. Unknown ids hold nothing."""
+        ...
+
+    async def render(self, request: GenerationRequest) -> PromptFacts:
+        """The prompt that a request would get, without running it.
+
+        Raises:
+            InvalidValue, ContextExceeded, TemplateError: as ``submit``.
+        """
+        ...
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens of a prompt, however many.
+
+        Raises:
+            InvalidValue, TemplateError: it cannot be made a prompt.
+        """
+        ...
+
+    async def detokenize(self, tokens: TokenPrompt) -> str:
+        """The text that tokens stand for: control tokens spelled out, U+FFFD for bytes that are no UTF-8.
+
+        Raises:
+            InvalidValue: the vocabulary has no such token.
+        """
         ...
 
     def stats(self) -> EngineStats:

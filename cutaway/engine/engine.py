@@ -11,11 +11,22 @@ from cutaway.engine.prepare import Preparer
 from cutaway.engine.streams import Streams
 from cutaway.engine.worker import Listener, Worker
 from cutaway.errors import EngineStopped
-from cutaway.glass.receipt import ModelFacts, Receipt, Spelling
+from cutaway.glass.receipt import ModelFacts, PromptFacts, Receipt, Spelling
 from cutaway.glass.receipts import Receipts
 from cutaway.glass.recorder import spell
 from cutaway.limits import check_number, check_salt
-from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Message, Usage, check_messages, copy_id
+from cutaway.types import (
+    Conversation,
+    Delta,
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    Message,
+    Prompt,
+    TokenPrompt,
+    Usage,
+    copy_id,
+)
 
 T = TypeVar("T")
 NOTHING = EngineStats(0, 0, 0, 0)
@@ -68,8 +79,7 @@ class Engine:
             if self._streams.begin(stream_id, len(prepared.copies[0].token_ids)):
                 self._send(Add(stream_id, prepared))
                 has_begun = True
-                if prepared.notices:
-                    yield Delta("", notices=prepared.notices)
+                yield Delta("", notices=prepared.notices)
             while num_open:
                 delta = await deltas.get()
                 num_open -= delta.finish is not None
@@ -79,12 +89,6 @@ class Engine:
                 self._send(Abort(stream_id))
             elif num_open:
                 self._streams.forget(stream_id)
-
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
-        """How many tokens the prompt of a conversation has; see ``EngineClient.count_tokens``."""
-        self._check_running()
-        check_messages(tuple(messages))
-        return len(await asyncio.to_thread(self._preparer.encode, tuple(messages)))
 
     async def abort(self, request_id: str) -> None:
         """End a request now."""
@@ -96,9 +100,9 @@ class Engine:
         """Keep what the cache has of a conversation; see ``EngineClient.pin``."""
         check_number("pin_seconds", seconds)
         check_salt(salt)
-        check_messages(tuple(messages))
+        conversation = Conversation(tuple(messages))
         self._check_running()
-        token_ids = await asyncio.to_thread(self._preparer.encode, tuple(messages))
+        token_ids = await self.tokenize(conversation)
         answers: asyncio.Queue[int | str] = asyncio.Queue()
         call_id = next(self._ids)
         self._pinned[call_id] = _on_loop(answers.put_nowait)
@@ -111,6 +115,18 @@ class Engine:
     async def release(self, pin_id: str) -> None:
         """Let go of a pin."""
         self._send(Release(pin_id))
+
+    async def render(self, request: GenerationRequest) -> PromptFacts:
+        """The prompt that a request would get, without running it."""
+        return (await asyncio.to_thread(self._preparer.prepare, request)).asked.prompt
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens of a prompt."""
+        return await asyncio.to_thread(self._preparer.encode, prompt)
+
+    async def detokenize(self, tokens: TokenPrompt) -> str:
+        """The text that tokens stand for."""
+        return await asyncio.to_thread(self._preparer.spell, tokens)
 
     def stats(self) -> EngineStats:
         """How busy the engine is now."""

@@ -8,10 +8,10 @@ from cutaway.glass.receipt import PromptFacts, RequestFacts
 from cutaway.glass.recorder import Asked
 from cutaway.limits import MAX_SEED
 from cutaway.scheduler.plan import NewRequest
-from cutaway.text.prompt import RenderedPrompt, encode, render
+from cutaway.text.prompt import RenderedPrompt, Rendering, encode, render, render_text, spell_prompt
 from cutaway.text.template import ChatTemplate
 from cutaway.text.tokenizer import Tokenizer
-from cutaway.types import GenerationRequest, Message, copy_id
+from cutaway.types import Conversation, GenerationRequest, Prompt, TextPrompt, TokenPrompt, copy_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class Preparer:
         """Render and encode the prompt, and decide how long the answer may become.
 
         Raises:
-            InvalidValue, TemplateError: the messages cannot be made a prompt.
+            InvalidValue, TemplateError: the client's messages, text or tokens cannot be made a prompt.
             ContextExceeded: the prompt leaves no room for an answer.
         """
         received_ns = self.clock()
-        rendering = render(self.tokenizer, self.template, request.messages)
+        rendering = self._render(request.prompt)
         rendered_ns = self.clock()
-        prompt = encode(self.tokenizer, rendering)
+        prompt = self._encode(rendering)
         tokenized_ns = self.clock()
-        max_tokens, clamps = self._limit_answer(request.max_tokens, len(prompt.encoding.token_ids))
+        max_tokens, clamps = self._limit_answer(request, len(prompt.encoding.token_ids))
         notices = prompt.notices + clamps
         new = NewRequest(
             request_id=request.request_id,
@@ -74,7 +74,7 @@ class Preparer:
             salt=request.salt,
         )
         asked = Asked(
-            RequestFacts(request.messages, request.sampling, request.max_tokens, request.stop, n=request.n),
+            RequestFacts(request.prompt, request.sampling, request.max_tokens, request.stop, n=request.n),
             _prompt_facts(prompt, max_tokens, notices),
             received_ns,
             rendered_ns,
@@ -82,15 +82,39 @@ class Preparer:
         )
         return Prepared(_copies(new, request.n), request.stop, asked, notices)
 
-    def encode(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        """The tokens of a conversation. Raises as ``prepare``."""
-        return encode(self.tokenizer, render(self.tokenizer, self.template, messages)).encoding.token_ids
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens of a prompt, however many. Raises as ``prepare``, but for the context."""
+        return self._encode(self._render(prompt)).encoding.token_ids
 
-    def _limit_answer(self, wanted: int | None, num_prompt_tokens: int) -> tuple[int, tuple[str, ...]]:
+    def spell(self, tokens: TokenPrompt) -> str:
+        """The text that tokens stand for, control tokens spelled out.
+
+        Raises:
+            InvalidValue: the vocabulary has no such token.
+        """
+        return spell_prompt(self.tokenizer, tokens).text
+
+    def _render(self, prompt: Prompt) -> Rendering | TokenPrompt:
+        match prompt:
+            case Conversation():
+                return render(self.tokenizer, self.template, prompt.messages)
+            case TextPrompt():
+                return render_text(self.tokenizer, prompt)
+            case TokenPrompt():
+                return prompt
+
+    def _encode(self, rendering: Rendering | TokenPrompt) -> RenderedPrompt:
+        if isinstance(rendering, TokenPrompt):
+            return spell_prompt(self.tokenizer, rendering)
+        return encode(self.tokenizer, rendering)
+
+    def _limit_answer(self, request: GenerationRequest, num_prompt_tokens: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens may be generated, and what to tell a client who asked for more than fit."""
+        wanted = request.max_tokens
         room = self.context_length - num_prompt_tokens
         if room < 1:
-            raise ContextExceeded(num_prompt_tokens, self.context_length)
+            name = "messages" if isinstance(request.prompt, Conversation) else request.prompt.origin
+            raise ContextExceeded(num_prompt_tokens, self.context_length, name)
         if wanted is None or wanted <= room:
             return wanted or room, ()
         notice = f"max_tokens {wanted:,} was lowered to {room:,}: the context holds {self.context_length:,} tokens"

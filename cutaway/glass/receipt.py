@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutaway.scheduler.plan import Decision, PrefixLookup, TableChange
-from cutaway.types import FinishReason, Message, SamplingParams, TokenChoice
+from cutaway.types import FinishReason, Prompt, SamplingParams, TokenChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ModelFacts:
 class RequestFacts:
     """The request as it came in; one of its ``n`` copies, with that copy's seed in ``sampling``."""
 
-    messages: tuple[Message, ...]
+    prompt: Prompt
     sampling: SamplingParams
     max_tokens: int | None
     stop: tuple[str, ...]
@@ -57,9 +57,10 @@ class PromptFacts:
     """The prompt that the model read.
 
     Attributes:
-        kind: ``"chat"`` when a template rendered it, ``"completion"`` when not.
-        text: the rendered prompt.
-        segments: (start, end, message index or ``None`` for the template) that cover ``text``.
+        kind: ``"chat"`` when a template rendered messages, ``"completion"`` when there was none for them, ``"text"``
+            and ``"tokens"`` when the client sent a text or tokens.
+        text: the rendered prompt, or what the tokens stand for.
+        segments: (start, end, message index, 0 for a text or tokens, or ``None`` for the template) that cover ``text``.
         token_ids: its tokens.
         spans: (start, end) of each token in ``text``.
         max_tokens: most tokens to generate, after defaults and clamps.

@@ -15,9 +15,10 @@ from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
 from cutaway.glass.words import Words
 from cutaway.printable import quote
 from cutaway.scheduler.plan import Action
-from cutaway.types import Candidate, FinishReason
+from cutaway.types import Candidate, Conversation, FinishReason, TextPrompt, TokenPrompt
 
 TEMPLATE_MARKS = ("⟦", "⟧")
+PROMPT_LABELS = {"chat": "added", "completion": "not_added", "text": "as_written", "tokens": "as_sent"}
 NUM_OTHERS = 2
 
 
@@ -92,7 +93,13 @@ def _client(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
 
 def _application(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
     headings = (words.label("origin"), words.label("role"), words.label("content"))
-    rows = tuple((message.origin, message.role.value, message.content) for message in receipt.request.messages)
+    match receipt.request.prompt:
+        case Conversation(messages):
+            rows = tuple((message.origin, message.role.value, message.content) for message in messages)
+        case TextPrompt(text, origin=origin):
+            rows = ((origin, "", text),)
+        case TokenPrompt(token_ids, origin):
+            rows = ((origin, "", words.label("ids_text", count=f"{len(token_ids):,}")),)
     return [], [Table(headings, rows)]
 
 
@@ -111,7 +118,7 @@ def _admission(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
         lines.append((words.label("copy"), counted))
     lines += [("", notice) for notice in prompt.notices]
     lines.append((words.label("settings"), json.dumps(settings, ensure_ascii=False)))
-    explanation = words.label("added" if prompt.kind == "chat" else "not_added")
+    explanation = words.label(PROMPT_LABELS[prompt.kind])
     lines.append((words.label("prompt_text"), explanation))
     lines.append(("", mark_template(prompt)))
     return lines, []

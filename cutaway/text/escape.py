@@ -88,6 +88,11 @@ class Escaper:
         return any(_has_longer(self._sorted_reversed, backwards[-size:]) for size in range(1, longest + 1))
 
 
+def escape_marks(text: str) -> str:
+    """Let marks that stand in a text survive ``unescape``, and leave the control tokens in it what they are."""
+    return text.replace(_MARK_LEAD, _MARK_LEAD + MARK)
+
+
 def unescape(text: str) -> str:
     """Remove the marks."""
     return text.replace(MARK, "")

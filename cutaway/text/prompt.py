@@ -1,8 +1,10 @@
-"""Messages to prompt: what a chat template makes of them, which character came from whom, and the token ids.
+"""Messages, a text or tokens to a prompt: what a chat template makes of them, who wrote which character, the token ids.
 
 Owns the order of things: escape what people wrote, render, encode, put BOS in front exactly once. Refuses to know
-vocabularies and template languages. Two steps, so that callers can time them: ``render`` and ``encode``. Invariants:
-segments cover the text without gaps or overlaps; no character of a message is part of a control token.
+vocabularies and template languages. Two steps, so that callers can time them: ``render`` or ``render_text``, and
+``encode``; tokens need neither, and ``spell_prompt`` says what they stand for. Invariants: segments cover the text
+without gaps or overlaps; no character of a message is part of a control token. Whoever sends a text writes the whole
+prompt, so control tokens that are spelled out in a text are control tokens, as with vLLM and llama.cpp.
 """
 
 from bisect import bisect_right
@@ -11,12 +13,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cutaway.errors import InvalidValue, TemplateError
+from cutaway.text.detokenizer import spell_text
+from cutaway.text.escape import escape_marks
 from cutaway.text.provenance import Origin, find_origins
 from cutaway.text.template import ChatTemplate
 from cutaway.text.tokenizer import Encoding, Tokenizer
-from cutaway.types import Message
+from cutaway.types import Message, TextPrompt, TokenPrompt
 
-Kind = Literal["chat", "completion"]
+# Messages with a template or without one, a text, tokens.
+Kind = Literal["chat", "completion", "text", "tokens"]
 
 # Between the messages of a model that has no chat template.
 SEPARATOR = "\n\n"
@@ -28,7 +33,7 @@ class Segment:
 
     Attributes:
         start, end: in characters of the text.
-        message: index of the message whose content it is; ``None`` for what the template wrote.
+        message: index of the message whose content it is, 0 for a text or tokens; ``None`` for what the template wrote.
     """
 
     start: int
@@ -44,8 +49,10 @@ class Rendering:
         text: as people see it.
         escaped: the same with the marks of ``Tokenizer.escape``, which is what is encoded.
         segments: parts of the text, in order; together all of it.
-        kind: whether a chat template made it, or it is to be continued as it stands.
+        kind: what it was made of; all but ``chat`` are continued as they stand.
         notices: what a user should know about it.
+        name: of what the client sent, for errors.
+        adds_bos: whether BOS is put in front, if the model wants it.
     """
 
     text: str
@@ -53,6 +60,8 @@ class Rendering:
     segments: tuple[Segment, ...]
     kind: Kind
     notices: tuple[str, ...]
+    name: str = "messages"
+    adds_bos: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ class RenderedPrompt:
 
     Attributes:
         text: what the ids stand for; spans and segments count its characters.
-        encoding: the token ids, with BOS in front if the model wants it, and the span of each.
+        encoding: the token ids, BOS in front included, and the span of each.
         segments, kind, notices: as in ``Rendering``.
     """
 
@@ -87,7 +96,7 @@ def render(tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequen
         TemplateError: the template failed, or does not take these messages.
     """
     for index, message in enumerate(messages):
-        _check_text(index, message)
+        _check_text("messages", message.content, f" of message {index}")
     contents = [tokenizer.escape(message.content) for message in messages]
     if template is None:
         escaped = SEPARATOR.join(contents)
@@ -111,32 +120,69 @@ def render(tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequen
     return Rendering(text, escaped, segments, *_describe(tokenizer, template, len(messages)))
 
 
+def render_text(tokenizer: Tokenizer, prompt: TextPrompt) -> Rendering:
+    """Take a text as it is.
+
+    Raises:
+        InvalidValue: it is no text.
+    """
+    _check_text(prompt.origin, prompt.text, "")
+    segments = _whole(prompt.text)
+    escaped = escape_marks(prompt.text)
+    return Rendering(
+        prompt.text, escaped, segments, "text", tokenizer.notices, prompt.origin, prompt.add_special_tokens
+    )
+
+
 def encode(tokenizer: Tokenizer, rendering: Rendering) -> RenderedPrompt:
-    """Turn the text into ids, with BOS in front exactly once if the model wants it.
+    """Turn the text into ids, with BOS in front exactly once if it is wanted.
 
     Raises:
         InvalidValue: the prompt has no tokens at all.
         TemplateError: the template put a control token together from its own text and a message's.
     """
     encoding = tokenizer.encode(rendering.escaped)
-    bos_id = tokenizer.bos_id
+    bos_id = tokenizer.bos_id if rendering.adds_bos else None
     if bos_id is not None and encoding.token_ids[:1] != (bos_id,):
         encoding = Encoding((bos_id, *encoding.token_ids), ((0, 0), *encoding.spans))
     if not encoding.token_ids:
-        raise InvalidValue("messages", "the prompt is empty: there is nothing to continue", hint="write something")
-    _refuse_forged(tokenizer, rendering, encoding)
+        raise InvalidValue(rendering.name, "the prompt is empty: there is nothing to continue", hint="write something")
+    if rendering.kind != "text":
+        _refuse_forged(tokenizer, rendering, encoding)
     notices = rendering.notices + _missing_characters(rendering, encoding)
     return RenderedPrompt(rendering.text, encoding, rendering.segments, rendering.kind, notices)
 
 
-def _check_text(index: int, message: Message) -> None:
+def spell_prompt(tokenizer: Tokenizer, prompt: TokenPrompt) -> RenderedPrompt:
+    """Take tokens as they are, and say what they stand for.
+
+    Raises:
+        InvalidValue: the vocabulary has no such token.
+    """
+    last_id = tokenizer.vocab_size - 1
+    for place, token_id in enumerate(prompt.token_ids):
+        if token_id > last_id:
+            raise InvalidValue(
+                prompt.origin,
+                f"the id {token_id} at position {place:,} is outside of the vocabulary, 0 to {last_id}",
+                hint="ids of another model's tokenizer mean nothing here",
+            )
+    text, spans = spell_text(tokenizer, prompt.token_ids)
+    return RenderedPrompt(text, Encoding(prompt.token_ids, spans), _whole(text), "tokens", tokenizer.notices)
+
+
+def _whole(text: str) -> tuple[Segment, ...]:
+    """One segment from one client; none of nothing."""
+    return (Segment(0, len(text), 0),) if text else ()
+
+
+def _check_text(name: str, text: str, where: str) -> None:
     try:
-        message.content.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise InvalidValue(
-            "messages",
-            f"character {error.start} of message {index} is {message.content[error.start]!r}, "
-            "half of a surrogate pair, which is no text",
+            name,
+            f"character {error.start}{where} is {text[error.start]!r}, half of a surrogate pair, which is no text",
             hint="decode the text from UTF-8 or UTF-16 before it is sent",
         ) from None
 

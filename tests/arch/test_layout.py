@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.api import anthropic
+from cutaway.api import anthropic, completion_call, tokenize
+from cutaway.api.completion_call import COMPLETION_FIELDS
 from cutaway.api.openai import CHAT_FIELDS, EMPTY_IN_MESSAGES, SAYING_NOTHING, STREAM_FIELDS
+from cutaway.api.tokenize import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "cutaway"
@@ -117,7 +119,10 @@ def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
     section = text.partition("## Anthropic's API")[2]
     for_anthropic = {*anthropic.MESSAGE_FIELDS, *anthropic.SAYING_NOTHING, *anthropic.EMPTY_IN_BLOCKS}
     assert [name for name in sorted(for_anthropic) if f"`{name}`" not in section] == []
-    routes = re.findall(r'@app\.\w+\("([^"]+)"', (PACKAGE / "api" / "app.py").read_text(encoding="utf-8"))
-    assert len(routes) == 8
+    fields |= {*COMPLETION_FIELDS, *completion_call.NOT_SUPPORTED}
+    fields |= {*TOKENIZE_FIELDS, *DETOKENIZE_FIELDS, *tokenize.NOT_SUPPORTED}
+    sources = [(PACKAGE / "api" / name).read_text(encoding="utf-8") for name in ("app.py", "prompt_routes.py")]
+    routes = [route for source in sources for route in re.findall(r'@app\.\w+\("([^"]+)"', source)]
+    assert len(routes) == 12
     names = fields | {route.replace("model_id:path", "id") for route in routes}
     assert [name for name in sorted(names) if f"{name}`" not in text] == []

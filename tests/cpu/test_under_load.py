@@ -24,7 +24,7 @@ from cutaway.models.native import NativeDecoder, load_native
 from cutaway.scheduler.plan import Action, NewRequest, RequestFinished, SchedulerLimits, StepPlan, StepResult
 from cutaway.scheduler.scheduler import Scheduler
 from cutaway.text.load import load_text
-from cutaway.types import FinishReason, GenerationRequest, Message, Role, SamplingParams, TokenChoice
+from cutaway.types import Conversation, FinishReason, GenerationRequest, Message, Role, SamplingParams, TokenChoice
 from cutaway.weights.checkpoint import open_checkpoint
 
 MODELS = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "gemma-3-270m")
@@ -199,7 +199,7 @@ def test_no_word_of_one_client_is_in_the_answer_to_another(real_model: Callable[
     async def client(engine: Engine, own: list[str]) -> None:
         for word in own:
             question = Message(Role.USER, f"Repeat this word: {word}")
-            request = GenerationRequest(word, (question,), SamplingParams(temperature=0), max_tokens=12)
+            request = GenerationRequest(word, Conversation((question,)), SamplingParams(temperature=0), max_tokens=12)
             answers[word] = "".join([delta.text async for delta in engine.submit(request)])
 
     async def play() -> None:

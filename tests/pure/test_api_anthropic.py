@@ -32,7 +32,7 @@ from cutaway.errors import (
     UnknownModel,
 )
 from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, MAX_STOP_STRINGS
-from cutaway.types import Delta, Finish, FinishReason, Message, Role, Usage
+from cutaway.types import Conversation, Delta, Finish, FinishReason, Message, Role, Usage
 
 USER = {"role": "user", "content": "Is a tomato a fruit?"}
 ANSWER = {"role": "assistant", "content": "Yes."}
@@ -58,12 +58,12 @@ def refused(**fields: object) -> InvalidValue:
 
 def turns(*messages: object, **fields: object) -> tuple[Message, ...]:
     """The conversation of these messages."""
-    return call(messages=list(messages), **fields).request.messages
+    return call(messages=list(messages), **fields).request.prompt.messages
 
 
 def test_what_is_left_out_has_the_values_of_anthropic() -> None:
     asked = call()
-    assert asked.request.messages == (Message(Role.USER, "Is a tomato a fruit?"),)
+    assert asked.request.prompt == Conversation((Message(Role.USER, "Is a tomato a fruit?"),))
     assert (asked.request.request_id, asked.request.n, asked.request.stop) == ("msg_1", 1, ())
     assert asked.request.sampling.temperature == asked.request.sampling.top_p == 1
     assert (asked.request.sampling.top_k, asked.request.sampling.seed) == (0, 42)
@@ -235,7 +235,7 @@ def test_another_model_is_unknown() -> None:
 
 def test_what_is_counted_is_the_conversation_of_the_message() -> None:
     fields = {"system": "be brief", "messages": [USER, USER, ANSWER, USER], "temperature": 0.5, "stream": True}
-    expected = call(**fields).request.messages
+    expected = call(**fields).request.prompt
     body = BODY | fields
     del body["max_tokens"]
     assert counted_messages(body, "m") == expected

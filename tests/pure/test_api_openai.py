@@ -27,7 +27,7 @@ from cutaway.errors import (
 )
 from cutaway.glass.receipt import Spelling
 from cutaway.limits import LIMITS, MAX_BODY_VALUES, MAX_MESSAGES, MAX_PROMPT_CHARS, MAX_STOP_STRINGS, check_number
-from cutaway.types import Candidate, Delta, Draw, Finish, FinishReason, Message, Role, TokenChoice, Usage
+from cutaway.types import Candidate, Conversation, Delta, Draw, Finish, FinishReason, Message, Role, TokenChoice, Usage
 
 USER = {"role": "user", "content": "Is a tomato a fruit?"}
 LONE = "\ud83c"
@@ -52,7 +52,7 @@ def refused(**fields: object) -> InvalidValue:
 
 def test_what_is_left_out_has_the_values_of_openai() -> None:
     request = call().request
-    assert request.messages == (Message(Role.USER, "Is a tomato a fruit?"),)
+    assert request.prompt == Conversation((Message(Role.USER, "Is a tomato a fruit?"),))
     assert (request.request_id, request.n, request.max_tokens, request.stop) == ("r1", 1, None, ())
     assert request.sampling.temperature == request.sampling.top_p == 1
     assert request.sampling.seed == 42
@@ -101,11 +101,13 @@ def test_roles_and_parts_of_messages() -> None:
         {"role": "user", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]},
         {"role": "assistant", "content": "", "refusal": None, "annotations": [], "tool_calls": None, "name": None},
     ]
-    assert call(messages=messages).request.messages == (
-        Message(Role.SYSTEM, "a"),
-        Message(Role.SYSTEM, "b"),
-        Message(Role.USER, "c\nd"),
-        Message(Role.ASSISTANT, ""),
+    assert call(messages=messages).request.prompt == Conversation(
+        (
+            Message(Role.SYSTEM, "a"),
+            Message(Role.SYSTEM, "b"),
+            Message(Role.USER, "c\nd"),
+            Message(Role.ASSISTANT, ""),
+        )
     )
 
 

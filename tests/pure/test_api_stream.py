@@ -1,7 +1,7 @@
 """A stream on its way to a client: pings while it is silent, errors before and after its beginning, leaving."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from cutaway.api.openai_reply import Head, StreamedAnswer
 from cutaway.api.sse import DONE, PING
 from cutaway.api.vendor import ANTHROPIC, OPENAI, Vendor
 from cutaway.errors import CutawayError, InvalidValue
-from cutaway.types import Delta, Finish, FinishReason, GenerationRequest, Usage
+from cutaway.types import Delta, Finish, FinishReason, Usage
 
 ASKED = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "a"}], "stream": True}
 TOKEN = Delta("yes", usage=Usage(10, 1))
@@ -32,7 +32,7 @@ class ToldEngine:
         self.told: asyncio.Queue[Delta | CutawayError] = asyncio.Queue()
         self.is_busy = False
 
-    async def submit(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    async def submit(self) -> AsyncGenerator[Delta, None]:
         self.is_busy = True
         finish = None
         try:
@@ -61,7 +61,7 @@ class Client:
         else:
             call = chat_call(ASKED, "m", "chatcmpl-1", 0)
             reply = StreamedAnswer(call, lambda token_id: pytest.fail("it has no tokens"), Head("1", 0, "m", "fp"))
-        self.response = StreamedResponse(self.engine, call.request, reply, vendor, "req_1")  # type: ignore[arg-type]
+        self.response = StreamedResponse(self.engine.submit(), reply, vendor, "req_1")
 
     async def receive(self) -> dict[str, str]:
         await self.left.wait()

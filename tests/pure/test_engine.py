@@ -37,13 +37,22 @@ from cutaway.engine.messages import Event
 from cutaway.engine.prepare import Prepared, Preparer
 from cutaway.engine.process import MAX_FAILED_STARTS, ProcessWorker
 from cutaway.engine.worker import ThreadWorker, Worker
-from cutaway.errors import CutawayError, EngineStopped, InvalidValue, OutOfMemory
+from cutaway.errors import ContextExceeded, CutawayError, EngineStopped, InvalidValue, OutOfMemory
 from cutaway.executor.fake import FakeRunner
 from cutaway.glass.receipts import MAX_RECEIPTS
 from cutaway.limits import MAX_SALT_CHARS
 from cutaway.scheduler.plan import NewRequest, Outcome, SchedulerLimits, StepPlan, StepResult
 from cutaway.scheduler.scheduler import Scheduler
-from cutaway.types import Delta, FinishReason, GenerationRequest, Message, Role
+from cutaway.types import (
+    Conversation,
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    Message,
+    Role,
+    TextPrompt,
+    TokenPrompt,
+)
 
 Play = Callable[[Engine], Awaitable[None]]
 LONG = "a question that fills some blocks of the cache"
@@ -269,16 +278,13 @@ def test_a_conversation_has_as_many_tokens_as_its_prompt(act: Callable[..., None
 
     async def play(engine: Engine) -> None:
         for index, messages in enumerate(conversations):
-            request = replace(make_request(str(index), "", 1), messages=messages)
+            request = replace(make_request(str(index), "", 1), prompt=Conversation(messages))
             (finish,) = [delta.finish async for delta in engine.submit(request) if delta.finish is not None]
-            assert await engine.count_tokens(messages) == finish.usage.prompt_tokens
-        assert await engine.count_tokens([Message(Role.USER, "x" * 2 * CONTEXT)]) == 2 * CONTEXT
-        for wrong in ([], [Message(Role.USER, "")]):
-            with pytest.raises(InvalidValue, match="messages"):
-                await engine.count_tokens(wrong)
-        engine.close()
-        with pytest.raises(EngineStopped):
-            await engine.count_tokens(conversations[0])
+            assert len(await engine.tokenize(Conversation(messages))) == finish.usage.prompt_tokens
+        too_long = Conversation((Message(Role.USER, "x" * 2 * CONTEXT),))
+        assert len(await engine.tokenize(too_long)) == 2 * CONTEXT
+        with pytest.raises(InvalidValue, match="messages"):
+            await engine.tokenize(Conversation((Message(Role.USER, ""),)))
 
     act(play)
 
@@ -523,7 +529,7 @@ def test_what_cannot_cross_to_the_process_fails_alone() -> None:
 
     async def play() -> None:
         engine = Engine(process(make_core), make_preparer())
-        bad = GenerationRequest("bad", (Message(Role.USER, Local("x")),), max_tokens=3)
+        bad = GenerationRequest("bad", Conversation((Message(Role.USER, Local("x")),)), max_tokens=3)
         with pytest.raises((AttributeError, pickle.PicklingError)):
             await collect(engine.submit(bad))
         for name in ("bad", "good"):
@@ -785,3 +791,49 @@ def test_a_prompt_of_the_whole_context_crosses_the_pipe_while_a_step_runs(tmp_pa
         await engine.drain()
 
     asyncio.run(play())
+
+
+def test_the_first_delta_comes_when_a_request_has_become_a_prompt(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
+        request = replace(make_request("a", "tomato", 3), prompt=TextPrompt("tomato"))
+        deltas = await collect(engine.submit(request))
+        assert deltas[0] == Delta("")
+        assert Delta("") not in deltas[1:]
+
+    act(play)
+
+
+def test_the_same_tokens_are_answered_alike_whoever_made_them(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
+        asked = make_request("a", "Is a 토마토 a fruit?", 6)
+        token_ids = await engine.tokenize(asked.prompt)
+        assert token_ids == tuple("Is a 토마토 a fruit?".encode())
+        assert await engine.detokenize(TokenPrompt((*token_ids, 257))) == "Is a 토마토 a fruit?<|end|>"
+        for prompt in (TextPrompt("Is a 토마토 a fruit?"), TokenPrompt(token_ids)):
+            request = replace(asked, prompt=prompt)
+            facts = await engine.render(request)
+            assert (facts.token_ids, facts.max_tokens) == (token_ids, 6)
+            deltas = await collect(engine.submit(request))
+            assert ids_of(deltas) == expected_ids(asked)
+            receipt = engine.receipt("a")
+            assert receipt is not None
+            assert receipt.prompt == facts
+
+    act(play)
+
+
+def test_what_cannot_be_a_prompt_is_told_by_its_name(act: Callable[..., None]) -> None:
+    async def play(engine: Engine) -> None:
+        asked = make_request("a", "x", 3)
+        for prompt in (TextPrompt("x" * 300, origin="prompt[2]"), TokenPrompt((65,) * 256, "prompt[2]")):
+            for run in (engine.render, lambda request: anext(engine.submit(request))):
+                with pytest.raises(ContextExceeded) as caught:
+                    await run(replace(asked, prompt=prompt))
+                assert caught.value.name == "prompt[2]"
+            assert len(await engine.tokenize(prompt)) >= 256
+        with pytest.raises(
+            InvalidValue, match="tokens: the id 260 at position 1 is outside of the vocabulary, 0 to 259"
+        ):
+            await engine.detokenize(TokenPrompt((65, 260), "tokens"))
+
+    act(play)

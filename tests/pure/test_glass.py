@@ -12,9 +12,9 @@ from cutaway.glass.explain import explain
 from cutaway.glass.ledger import time_ledger, timings
 from cutaway.glass.receipt import ClientFacts, Receipt
 from cutaway.glass.receipts import Receipts
-from cutaway.glass.stages import mark_template, tell_stages
+from cutaway.glass.stages import PROMPT_LABELS, mark_template, tell_stages
 from cutaway.glass.words import LANGUAGES, load_words
-from cutaway.types import Draw, FinishReason, GenerationRequest
+from cutaway.types import Draw, FinishReason, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 
 
 def receipt_of(request: GenerationRequest, abort_after: int | None = None) -> Receipt:
@@ -108,6 +108,28 @@ def test_what_the_template_added_is_marked_and_nothing_else(receipt: Receipt) ->
     text = "<|user|>tomato<|end|>"
     prompt = replace(receipt.prompt, kind="chat", text=text, segments=((0, 8, None), (8, 14, 0), (14, 21, None)))
     assert mark_template(prompt) == "⟦<|user|>⟧tomato⟦<|end|>⟧"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        (TextPrompt("Is a <|bos|>토마토", origin="prompt[1]"), "Is a <|bos|>토마토"),
+        (TokenPrompt((73, 115, 256), "prompt[1]"), "3"),
+    ],
+)
+def test_it_is_told_what_kind_of_prompt_it_was(prompt: Prompt, shown: str, language: str) -> None:
+    receipt = receipt_of(replace(make_request("a", "x", 3), prompt=prompt))
+    assert receipt.request.prompt == prompt
+    assert receipt.prompt.token_ids.count(256) == 1
+    stages = tell_stages(receipt, load_words(language))
+    (row,) = stages[1].tables[0].rows
+    assert row[:2] == ("prompt[1]", "")
+    assert shown in row[2]
+    kinds = {kind: load_words(language).label(label) for kind, label in PROMPT_LABELS.items()}
+    told = [text for _, text in stages[2].lines]
+    assert [kind for kind, words in kinds.items() if words in told] == [receipt.prompt.kind]
+    assert mark_template(receipt.prompt) == ("Is<|bos|>" if isinstance(prompt, TokenPrompt) else shown)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -1,11 +1,13 @@
 """Text from a stream of tokens: whole characters, nothing lost, nothing added."""
 
+import unicodedata
+
 import pytest
 import tiny_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.text.detokenizer import Detokenizer
+from cutaway.text.detokenizer import Detokenizer, spell_text
 from cutaway.text.fake import CONTROL_TOKENS, ByteTokenizer
 
 byte_streams = st.one_of(
@@ -93,3 +95,33 @@ def test_any_ids_at_all_give_text(token_ids):
     ordinary = [token_id for token_id in token_ids if not tokenizer.is_special(token_id)]
     whole = b"".join(map(tokenizer.token_bytes, ordinary)).decode("utf-8", "replace")
     assert "".join(decode(tokenizer, token_ids)) == whole.removeprefix(" ")
+
+
+@given(byte_streams)
+def test_the_text_of_tokens_is_their_bytes_decoded_at_once_and_spans_cover_it(data):
+    text, spans = spell_text(ByteTokenizer(), data)
+    assert text == data.decode("utf-8", "replace")
+    assert list(spans) == sorted(spans)
+    assert all(start < end <= len(text) for start, end in spans)
+    assert set(range(len(text))) == {at for start, end in spans for at in range(start, end)}
+
+
+@pytest.mark.parametrize("kind", [tiny_text.byte_level, tiny_text.sentence_piece])
+@given(text=tiny_text.texts)
+def test_tokens_of_a_text_spell_it_control_tokens_included(kind, text):
+    tokenizer = kind()
+    encoding = tokenizer.encode(tokenizer.escape(text))
+    spelled, _ = spell_text(tokenizer, encoding.token_ids)
+    plain = text.replace("▁", " ") if tokenizer.adds_space else text
+    if not any(added in text for added in tiny_text.ADDED) and "<unk>" not in spelled:
+        assert composed(spelled) == composed(plain)
+
+
+def composed(text):
+    return unicodedata.normalize("NFC", text)
+
+
+def test_the_space_in_front_of_a_text_is_added_behind_control_tokens_too():
+    tokenizer = tiny_text.sentence_piece()
+    for text in ("<s>the tomato</s>tomato", "the<s> tomato"):
+        assert spell_text(tokenizer, tokenizer.encode(text).token_ids)[0] == text

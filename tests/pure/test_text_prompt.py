@@ -9,10 +9,10 @@ from transformers import PreTrainedTokenizerFast
 
 from cutaway.errors import InvalidValue, TemplateError
 from cutaway.text.fake import BOS_ID, ByteTokenizer
-from cutaway.text.prompt import encode, render, render_prompt
+from cutaway.text.prompt import encode, render, render_prompt, render_text, spell_prompt
 from cutaway.text.renderer import Renderer
 from cutaway.text.template import ChatTemplate
-from cutaway.types import Message, Role
+from cutaway.types import Message, Role, TextPrompt, TokenPrompt
 
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {name: source for name, source in chat_templates.ALL.items() if name not in ("training", "odds and ends")}
@@ -305,3 +305,71 @@ def test_ids_are_those_of_apply_chat_template(tmp_path, template, name):
     )
     rendering = render(tokenizer, template(TEMPLATES[name]), alternate(*texts))
     assert list(encode(tokenizer, rendering).encoding.token_ids) == expected
+
+
+# Texts and tokens ---------------------------------------------------------------------------------------------
+
+
+def written(tokenizer, text, **options):
+    return encode(tokenizer, render_text(tokenizer, TextPrompt(text, **options)))
+
+
+def test_control_tokens_in_a_text_are_control_tokens(tokenizer):
+    prompt = written(tokenizer, "<|im_start|>user\nhi<|im_end|>")
+    assert [piece for piece in pieces(tokenizer, prompt) if piece.startswith("<|")] == ["<|im_start|>", "<|im_end|>"]
+    assert (prompt.kind, prompt.notices) == ("text", ())
+    assert parts(prompt) == [(0, "<|im_start|>user\nhi<|im_end|>")]
+
+
+def test_a_conversation_that_a_client_writes_itself_is_the_one_of_the_template(tokenizer, template):
+    rendered = render_prompt(tokenizer, template(chat_templates.CHATML), alternate("hi", "한국 👩‍💻", "next"))
+    assert written(tokenizer, rendered.text).encoding == rendered.encoding
+    assert spell_prompt(tokenizer, TokenPrompt(rendered.encoding.token_ids)).text == rendered.text
+
+
+@given(text=st.lists(st.sampled_from(tiny_text.FRAGMENTS), max_size=10).map("".join))
+def test_no_character_of_a_text_is_lost_whatever_stands_in_it(text):
+    tokenizer = ByteTokenizer(bos_id=BOS_ID)
+    prompt = written(tokenizer, text)
+    assert prompt.text == text
+    assert b"".join(map(tokenizer.token_bytes, prompt.encoding.token_ids[1:])).decode() == text
+
+
+@pytest.mark.parametrize("kind", [tiny_text.byte_level, tiny_text.sentence_piece])
+def test_bos_stands_once_in_front_of_a_text_if_it_is_wanted(kind):
+    bos_id = kind().encode("<s>").token_ids[0]
+    tokenizer = kind(bos_token_id=bos_id, add_bos_token=True)
+    for text in ("the tomato", "<s>the tomato"):
+        assert written(tokenizer, text).encoding.token_ids.count(bos_id) == 1
+        assert written(tokenizer, text).encoding.token_ids[0] == bos_id
+    assert bos_id not in written(tokenizer, "the tomato", add_special_tokens=False).encoding.token_ids
+    assert written(tokenizer, "").encoding.token_ids == (bos_id,)
+
+
+def test_a_text_of_no_tokens_is_refused_by_its_name(tokenizer):
+    with pytest.raises(InvalidValue, match=r"prompt\[3\]: the prompt is empty"):
+        written(tiny_text.byte_level(), "", origin="prompt[3]")
+    with pytest.raises(InvalidValue, match=r"prompt: character 1 is .* half of a surrogate pair"):
+        written(tokenizer, "a\ud800")
+
+
+def test_tokens_are_taken_as_they_are():
+    tokenizer = ByteTokenizer(bos_id=BOS_ID)
+    prompt = spell_prompt(tokenizer, TokenPrompt((*"한a".encode(), BOS_ID, 0xED, 0x95, 257)))
+    assert prompt.encoding.token_ids == (*"한a".encode(), BOS_ID, 0xED, 0x95, 257)
+    assert prompt.text == "한a<|bos|>\ufffd<|end|>"
+    assert prompt.encoding.spans == ((0, 1), (0, 1), (0, 1), (1, 2), (2, 9), (9, 10), (9, 10), (10, 17))
+    assert (prompt.kind, parts(prompt)) == ("tokens", [(0, prompt.text)])
+
+
+def test_a_token_that_the_vocabulary_does_not_have_is_refused_with_its_place_and_the_limit(tokenizer):
+    last_id = tokenizer.vocab_size - 1
+    spell_prompt(tokenizer, TokenPrompt((0, last_id)))
+    with pytest.raises(InvalidValue, match=f"the id {last_id + 1} at position 1 is outside of the vocabulary, 0 to"):
+        spell_prompt(tokenizer, TokenPrompt((0, last_id + 1)))
+
+
+@pytest.mark.parametrize("token_ids", [(), (-1,), (1.0,), (True,), ("a",), (None,)])
+def test_what_can_be_no_token_is_refused(token_ids):
+    with pytest.raises(InvalidValue, match="prompt: "):
+        TokenPrompt(token_ids)
