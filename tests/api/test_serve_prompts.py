@@ -62,12 +62,13 @@ def joined(stream: bytes, num_choices: int) -> list[str]:
     return texts
 
 
-def test_a_batch_gives_what_each_prompt_gives_alone(server: RunningServer) -> None:
-    alone = [complete(server, prompt=prompt, n=2, logprobs=1).json() for prompt in MIXED]
-    together = complete(server, prompt=MIXED, n=2, logprobs=1).json()
-    assert [choice["index"] for choice in together["choices"]] == list(range(6))
+@pytest.mark.parametrize(("prompts", "n"), [(MIXED, 1), (MIXED[:2], 2)])  # no more than the queue holds
+def test_a_batch_gives_what_each_prompt_gives_alone(server: RunningServer, prompts: list[object], n: int) -> None:
+    alone = [complete(server, prompt=prompt, n=n, logprobs=1).json() for prompt in prompts]
+    together = complete(server, prompt=prompts, n=n, logprobs=1).json()
+    assert [choice["index"] for choice in together["choices"]] == list(range(n * len(prompts)))
     expected = [
-        choice | {"index": 2 * at + choice["index"]} for at, each in enumerate(alone) for choice in each["choices"]
+        choice | {"index": n * at + choice["index"]} for at, each in enumerate(alone) for choice in each["choices"]
     ]
     assert together["choices"] == expected
     for count in ("prompt_tokens", "completion_tokens", "total_tokens"):
