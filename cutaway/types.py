@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cutaway.errors import InvalidValue
-from cutaway.limits import MAX_MESSAGES, MAX_PROMPT_CHARS, check_number, check_salt, check_stop_strings
+from cutaway.limits import (
+    MAX_MESSAGES,
+    MAX_PROMPT_CHARS,
+    check_logit_bias,
+    check_number,
+    check_salt,
+    check_stop_strings,
+    check_stop_token_ids,
+)
 
 
 class Role(StrEnum):
@@ -47,7 +55,11 @@ def check_messages(messages: tuple[Message, ...]) -> None:
 class SamplingParams:
     """How the next token is chosen. The defaults leave the model's own distribution untouched.
 
-    Applied in this order: penalties, temperature, min-p, top-k, top-p, draw (the order of vLLM's sampler).
+    Applied in this order: logit bias, (ban of end tokens until ``min_tokens``,) penalties, temperature, min-p, top-k,
+    top-p, draw (the order of vLLM's sampler).
+
+    Attributes:
+        logit_bias: (token id, what is added to its logit) pairs, by rising id, as in OpenAI's API.
 
     Raises:
         InvalidValue: a setting is outside its limits.
@@ -60,11 +72,18 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            check_number(name, getattr(self, name))
+            if name not in LISTED_SETTINGS:
+                check_number(name, getattr(self, name))
+        check_logit_bias(self.logit_bias)
+
+
+# Settings that are no single number.
+LISTED_SETTINGS = ("logit_bias",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,10 @@ class GenerationRequest:
         sampling: how tokens are chosen.
         max_tokens: most tokens to generate; ``None`` means until the model ends or the context is full.
         stop: strings that end the answer; they are not part of it.
+        stop_token_ids: tokens that end the answer, beside the model's own; their text is not part of it.
+        min_tokens: before the answer has so many tokens, neither an end token nor one of ``stop_token_ids`` can be
+            chosen, and a stop string that is complete by then ends nothing (as in vLLM).
+        ignore_eos: whether the answer goes on after the model's own end tokens.
         num_logprobs: how many of the most likely tokens to report beside each chosen one; ``None`` reports none.
         num_candidates: how many candidates the glass keeps for each sampler stage of each token.
         n: how many answers; copy ``i`` counts from 0 and is drawn with the seed ``sampling.seed + i``.
@@ -92,6 +115,9 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
     num_logprobs: int | None = None
     num_candidates: int = 0
     n: int = 1
@@ -111,6 +137,12 @@ class GenerationRequest:
         check_number("priority", self.priority)
         check_salt(self.salt)
         check_stop_strings(self.stop)
+        check_stop_token_ids(self.stop_token_ids)
+        check_number("min_tokens", self.min_tokens)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidValue(
+                "min_tokens", f"{self.min_tokens:,} are more than the limit of max_tokens, {self.max_tokens:,}"
+            )
 
 
 COPY_MARK = "#"

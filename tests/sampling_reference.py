@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,10 +46,23 @@ def slow_penalties(logits: list[float], params: SamplingParams, prompt: list[int
 
 
 def slow_stages(
-    logits: list[float], params: SamplingParams, prompt: list[int] | None = None, output: list[int] | None = None
+    logits: list[float],
+    params: SamplingParams,
+    prompt: list[int] | None = None,
+    output: list[int] | None = None,
+    banned: tuple[int, ...] = (),
 ) -> list[SlowStage]:
     now = slow_softmax(logits)
     stages = [SlowStage("logits", now, 0.0)]
+    if params.logit_bias:
+        biases = dict(params.logit_bias)
+        logits = [float(np.float32(logit + biases.get(i, 0))) for i, logit in enumerate(logits)]
+        now = slow_softmax(logits)
+        stages.append(SlowStage("logit_bias", now, 0.0))
+    if banned:
+        logits = [-math.inf if i in banned else logit for i, logit in enumerate(logits)]
+        stages.append(slow_cut("min_tokens", now, [i for i in now if i not in banned]))
+        now = stages[-1].probabilities
     if (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1, 0, 0):
         logits = slow_penalties(logits, params, prompt or [], output or [])
         now = slow_softmax(logits)
@@ -77,7 +91,7 @@ def row(values: list[float] | np.ndarray) -> Logits:
     return np.array(values, dtype=np.float32)
 
 
-def pick(logits: Logits, position: int = 0, **settings: float) -> TokenChoice:
+def pick(logits: Logits, position: int = 0, **settings: Any) -> TokenChoice:
     """One choice with everything reported."""
     return choose(logits, SamplingParams(**settings), TokenCounts(), position, num_top=ALL, num_candidates=ALL)
 
@@ -121,6 +135,9 @@ SETTINGS = [
     {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": -0.25},
     {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "temperature": 0.8, "min_p": 0.01, "top_k": 5, "top_p": 0.9},
     {"repetition_penalty": 2.0, "temperature": 0.0},
+    {"logit_bias": ((0, 1.25),)},
+    {"logit_bias": ((0, -100.0),), "temperature": 0.0},
+    {"logit_bias": ((0, 3.0),), "repetition_penalty": 1.3, "temperature": 0.7, "top_k": 4, "top_p": 0.8},
 ]
 PROMPT, OUTPUT = [0, 0], [0]  # every row has token 0
 

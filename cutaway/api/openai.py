@@ -3,8 +3,8 @@
 Owns the tables of fields: what each may be, which have no effect here and are accepted because clients always send
 them, and which are known but not supported. Refuses to know HTTP and engines. Invariants: a field is understood, or
 named in ``HARMLESS``, or refused with its name; ``null`` is the same as leaving it out.
-Source: https://platform.openai.com/docs/api-reference/chat/create, and for ``top_k``, ``min_p`` and
-``repetition_penalty`` the names of vLLM.
+Source: https://platform.openai.com/docs/api-reference/chat/create; for settings that OpenAI does not have see
+``openai_sampling``.
 """
 
 import difflib
@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutaway.api.openai_sampling import ENDING_FIELDS, SAMPLING_FIELDS
 from cutaway.api.openai_values import (
+    Reader,
     number,
     read_flag,
     read_object,
-    read_stop,
     read_text,
     refuse_kind,
     shown,
@@ -28,7 +29,6 @@ from cutaway.types import GenerationRequest, Message, Role, SamplingParams
 # More than one part of a text: between them, as vLLM and llama.cpp do.
 PART_SEPARATOR = "\n"
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
-SAMPLING = tuple(SamplingParams.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,15 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
             raise InvalidValue(name, "it is missing")
     if fields["model"] != model:
         raise UnknownModel(f"the model {fields['model'][:80]!r} does not exist here", hint=f"there is {model!r}")
-    sampling = {name: fields[name] for name in SAMPLING if name in fields}
+    sampling = {name: fields[name] for name in SAMPLING_FIELDS if name in fields}
+    ending = {name: fields[name] for name in ENDING_FIELDS if name in fields}
     num_top = _num_top(fields)
     request = GenerationRequest(
         request_id=request_id,
         messages=fields["messages"],
         sampling=SamplingParams(**{"seed": seed} | sampling),
         max_tokens=_max_tokens(fields),
-        stop=fields.get("stop", ()),
+        **ending,
         num_logprobs=num_top,
         n=fields.get("n", 1),
     )
@@ -152,7 +153,7 @@ def _read_stream_options(name: str, value: object) -> dict[str, Any]:
 
 
 def _read(
-    value: object, known: Mapping[str, "Reader"], prefix: str, refuse: Callable[[str, str, object], InvalidValue | None]
+    value: object, known: Mapping[str, Reader], prefix: str, refuse: Callable[[str, str, object], InvalidValue | None]
 ) -> dict[str, Any]:
     """The fields of an object, each as its reader understands it, without those that are ``null``.
 
@@ -196,8 +197,6 @@ def _unknown(prefix: str, name: str, known: list[str]) -> InvalidValue:
     return InvalidValue(prefix + name[:80], "this field is not known", hint=hint)
 
 
-Reader = Callable[[str, object], Any]
-
 # Accepted, of the right kind only, and without effect.
 HARMLESS: Mapping[str, Reader] = {
     "user": read_text,
@@ -212,8 +211,8 @@ HARMLESS: Mapping[str, Reader] = {
 CHAT_FIELDS: Mapping[str, Reader] = {
     "model": read_text,
     "messages": read_messages,
-    **{name: number(name) for name in SAMPLING},
-    "stop": read_stop,
+    **SAMPLING_FIELDS,
+    **ENDING_FIELDS,
     "max_tokens": number("max_tokens"),
     "max_completion_tokens": number("max_tokens"),
     "n": number("n"),
@@ -233,7 +232,6 @@ SAYING_NOTHING: Mapping[str, tuple[object, ...]] = {
     "audio": (),
     "function_call": ("none",),
     "functions": ([],),
-    "logit_bias": ({},),
     "modalities": (["text"],),
     "prediction": (),
     "reasoning_effort": (),
@@ -244,7 +242,4 @@ SAYING_NOTHING: Mapping[str, tuple[object, ...]] = {
     "web_search_options": (),
     "best_of": (1,),
     "echo": (False,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
 }

@@ -1,9 +1,9 @@
 """From a client's request to what the scheduler takes: prompt, tokens, limits filled in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cutaway.errors import ContextExceeded
+from cutaway.errors import ContextExceeded, InvalidValue
 from cutaway.glass.receipt import PromptFacts, RequestFacts
 from cutaway.glass.recorder import Asked
 from cutaway.limits import MAX_SEED
@@ -52,29 +52,40 @@ class Preparer:
         """Render and encode the prompt, and decide how long the answer may become.
 
         Raises:
-            InvalidValue, TemplateError: the messages cannot be made a prompt.
+            InvalidValue, TemplateError: the messages cannot be made a prompt, or a token id that a setting names is not
+                in the vocabulary.
             ContextExceeded: the prompt leaves no room for an answer.
         """
         received_ns = self.clock()
+        self._check_token_ids("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias])
+        self._check_token_ids("stop_token_ids", request.stop_token_ids)
         rendering = render(self.tokenizer, self.template, request.messages)
         rendered_ns = self.clock()
         prompt = encode(self.tokenizer, rendering)
         tokenized_ns = self.clock()
         max_tokens, clamps = self._limit_answer(request.max_tokens, len(prompt.encoding.token_ids))
+        if request.min_tokens > max_tokens:
+            raise InvalidValue(
+                "min_tokens", f"{request.min_tokens:,} are more than the {max_tokens:,} that the context has room for"
+            )
         notices = prompt.notices + clamps
+        model_ends = self.tokenizer.end_ids
         new = NewRequest(
             request_id=request.request_id,
             token_ids=prompt.encoding.token_ids,
             max_tokens=max_tokens,
-            end_ids=self.tokenizer.end_ids,
+            end_ids=request.stop_token_ids if request.ignore_eos else model_ends + request.stop_token_ids,
             sampling=request.sampling,
             num_top=max(request.num_logprobs or 0, request.num_candidates),
             num_candidates=request.num_candidates,
             priority=request.priority,
             salt=request.salt,
+            min_tokens=request.min_tokens,
+            # Also when they would end nothing: whoever asks for a length wants text, as with vLLM.
+            banned_ids=model_ends + request.stop_token_ids if request.min_tokens else (),
         )
         asked = Asked(
-            RequestFacts(request.messages, request.sampling, request.max_tokens, request.stop, n=request.n),
+            _request_facts(request),
             _prompt_facts(prompt, max_tokens, notices),
             received_ns,
             rendered_ns,
@@ -86,6 +97,14 @@ class Preparer:
         """The tokens of a conversation. Raises as ``prepare``."""
         return encode(self.tokenizer, render(self.tokenizer, self.template, messages)).encoding.token_ids
 
+    def _check_token_ids(self, name: str, token_ids: Sequence[int]) -> None:
+        vocab_size = self.tokenizer.vocab_size
+        for token_id in token_ids:
+            if token_id >= vocab_size:
+                raise InvalidValue(
+                    name, f"token {token_id:,} is not in the vocabulary, whose ids go from 0 to {vocab_size - 1:,}"
+                )
+
     def _limit_answer(self, wanted: int | None, num_prompt_tokens: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens may be generated, and what to tell a client who asked for more than fit."""
         room = self.context_length - num_prompt_tokens
@@ -95,6 +114,19 @@ class Preparer:
             return wanted or room, ()
         notice = f"max_tokens {wanted:,} was lowered to {room:,}: the context holds {self.context_length:,} tokens"
         return room, (notice,)
+
+
+def _request_facts(request: GenerationRequest) -> RequestFacts:
+    return RequestFacts(
+        request.messages,
+        request.sampling,
+        request.max_tokens,
+        request.stop,
+        request.stop_token_ids,
+        request.min_tokens,
+        request.ignore_eos,
+        n=request.n,
+    )
 
 
 def _copies(new: NewRequest, n: int) -> tuple[NewRequest, ...]:

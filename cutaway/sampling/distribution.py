@@ -44,6 +44,10 @@ class Distribution:
             return self._total
         return float(self._cumulative(num_kept)[num_kept - 1])
 
+    def scale_in(self, other: "Distribution") -> float:
+        """What a weight of 1 here weighs in a distribution at the same temperature, where fewer tokens are banned."""
+        return float(np.exp((self._best_logit - other._best_logit) / self._temperature))
+
     def logprob(self, token_id: int, num_kept: int) -> float:
         """The natural logarithm of a kept token's probability; -inf where a tiny temperature overflows."""
         difference = float(self.order.logits[token_id]) - self._best_logit

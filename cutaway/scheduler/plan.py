@@ -79,6 +79,8 @@ class NewRequest:
         priority: who goes first when not all can run: the smaller.
         salt: only requests with the same salt share cached blocks.
         fork_of: id of a request with the same prompt, whose blocks it shares instead of computing them.
+        min_tokens: before the answer has so many, none of ``banned_ids`` can be chosen; for the executor.
+        banned_ids: tokens that cannot be chosen at first; for the executor.
     """
 
     request_id: str
@@ -91,6 +93,12 @@ class NewRequest:
     priority: int = 0
     salt: str = ""
     fork_of: str | None = None
+    min_tokens: int = 0
+    banned_ids: tuple[int, ...] = ()
+
+    def banned_at(self, position: int) -> tuple[int, ...]:
+        """The tokens that cannot be chosen for a position of the request."""
+        return self.banned_ids if position - len(self.token_ids) < self.min_tokens else ()
 
 
 @dataclass(frozen=True, slots=True)
