@@ -45,6 +45,8 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
+MAX_BREAKERS = 16
+MAX_BREAKER_CHARS = 40
 MAX_LOGPROBS = 20
 MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
@@ -62,6 +64,14 @@ LIMITS: Mapping[str, Limit] = {
     "presence_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
     "frequency_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
     "logit_bias": Limit(-100.0, 100.0, hint="it is added to the token's score; -100 bans it, in effect"),
+    "typical_p": Limit(0.0, 1.0, above=True, hint="1 turns it off"),
+    "top_n_sigma": Limit(-1.0, 100.0, hint="0 and less turn it off"),
+    "xtc_probability": Limit(0.0, 1.0, hint="0 turns it off"),
+    "xtc_threshold": Limit(0.0, 0.5, hint="no two tokens can reach more than a half"),
+    "dry_multiplier": Limit(0.0, 100.0, hint="0 turns DRY off"),
+    "dry_base": Limit(1.0, 100.0),
+    "dry_allowed_length": Limit(1, MAX_TOKENS, integer=True),
+    "dry_penalty_last_n": Limit(-1, MAX_TOKENS, integer=True, hint="-1 looks at all tokens, 0 turns DRY off"),
     "token_id": Limit(0, MAX_TOKENS, integer=True),
     "seed": Limit(-(2**63), MAX_SEED, integer=True),
     "max_tokens": Limit(
@@ -128,6 +138,19 @@ def check_stop_token_ids(token_ids: tuple[int, ...]) -> None:
         raise InvalidValue("stop_token_ids", f"{len(token_ids):,} ids are more than the limit of {MAX_STOP_TOKEN_IDS}")
     for token_id in token_ids:
         _check_token_id("stop_token_ids", token_id)
+
+
+def check_breakers(breakers: tuple[str, ...]) -> None:
+    """Raises ``InvalidValue`` unless ``breakers`` are a bounded number of bounded, non-empty texts."""
+    name = "dry_sequence_breakers"
+    if len(breakers) > MAX_BREAKERS:
+        raise InvalidValue(name, f"{len(breakers):,} texts are more than the limit of {MAX_BREAKERS}")
+    for text in breakers:
+        if not isinstance(text, str):
+            raise InvalidValue(name, f"{text!r} is not a text")
+        if not 1 <= len(text) <= MAX_BREAKER_CHARS:
+            limits = f"1 to {MAX_BREAKER_CHARS} characters"
+            raise InvalidValue(name, f"a text of {len(text):,} characters is outside its limits, {limits}")
 
 
 def _check_token_id(name: str, token_id: object) -> None:

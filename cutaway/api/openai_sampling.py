@@ -4,7 +4,7 @@ Owns their tables. Refuses to know the other fields. Invariant: ``SAMPLING_FIELD
 ``SamplingParams``, ``ENDING_FIELDS`` those of ``GenerationRequest`` with the same names.
 Source: https://platform.openai.com/docs/api-reference/chat/create for what OpenAI has; ``top_k``, ``min_p``,
 ``repetition_penalty``, ``stop_token_ids``, ``min_tokens`` and ``ignore_eos`` have the names and the meaning of vLLM
-(``vllm/sampling_params.py``).
+(``vllm/sampling_params.py``); the others those of llama.cpp's server (``tools/server/README.md``).
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,11 @@ from cutaway.api.openai_values import (
     read_list,
     read_object,
     read_stop,
+    read_text,
     shown,
 )
 from cutaway.errors import InvalidValue
-from cutaway.limits import LIMITS, MAX_LOGIT_BIASES, MAX_STOP_TOKEN_IDS, check_logit_bias
+from cutaway.limits import LIMITS, MAX_LOGIT_BIASES, MAX_STOP_TOKEN_IDS, check_breakers, check_logit_bias
 from cutaway.types import LISTED_SETTINGS, SamplingParams
 
 
@@ -58,9 +59,17 @@ def read_stop_token_ids(name: str, value: object) -> tuple[int, ...]:
     return tuple(int(number("token_id")(name, token_id)) for token_id in entries)
 
 
+def read_breakers(name: str, value: object) -> tuple[str, ...]:
+    """A list of texts that break a repetition."""
+    breakers = tuple(read_text(name, text) for text in read_list(name, value))
+    check_breakers(breakers)
+    return breakers
+
+
 SAMPLING_FIELDS: Mapping[str, Reader] = {
     **{name: number(name) for name in SamplingParams.__slots__ if name not in LISTED_SETTINGS},
     "logit_bias": read_logit_bias,
+    "dry_sequence_breakers": read_breakers,
 }
 ENDING_FIELDS: Mapping[str, Reader] = {
     "stop": read_stop,

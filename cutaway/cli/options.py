@@ -67,6 +67,15 @@ class GenerationOptions(ModelOptions):
     presence_penalty: float
     frequency_penalty: float
     logit_bias: tuple[tuple[int, float], ...]
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: tuple[str, ...]
     seed: int | None
     max_tokens: int | None
     min_tokens: int
@@ -110,6 +119,8 @@ def generation_options(command: Command) -> Command:
             values["system"] = argument_text("system", values["system"])
         values["stop"] = tuple(argument_text("stop", text) for text in values["stop"])
         values["logit_bias"] = tuple(sorted(values["logit_bias"]))
+        breakers = values["dry_sequence_breakers"] or SamplingParams().dry_sequence_breakers
+        values["dry_sequence_breakers"] = tuple(argument_text("dry_sequence_breakers", text) for text in breakers)
         command(options=GenerationOptions(**{name: values.pop(name) for name in names}), **values)
 
     wrapped: Command = collect
@@ -136,6 +147,23 @@ def _request_options() -> list[Decorator]:
     return [
         model_option,
         click.option("--system", help="Instructions that stand before the conversation."),
+        *_sampling_options(),
+        number_option("max_tokens", int, None, "Most tokens to generate"),
+        number_option("min_tokens", int, 0, "Tokens before which the answer does not end by itself"),
+        click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
+        click.option(
+            "--stop-token-id",
+            "stop_token_ids",
+            type=int,
+            multiple=True,
+            help="End the answer at the token with this id; may be given several times.",
+        ),
+        click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens."),
+    ]
+
+
+def _sampling_options() -> list[Decorator]:
+    return [
         number_option("temperature", float, 0.0, "How freely tokens are drawn"),
         number_option("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
         number_option("top_k", int, 0, "Keep this many of the most likely tokens"),
@@ -151,17 +179,21 @@ def _request_options() -> list[Decorator]:
             f"({LIMITS['logit_bias']}; {LIMITS['logit_bias'].hint}).",
         ),
         number_option("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
-        number_option("max_tokens", int, None, "Most tokens to generate"),
-        number_option("min_tokens", int, 0, "Tokens before which the answer does not end by itself"),
-        click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
+        number_option("typical_p", float, 1.0, "Keep the tokens nearest to the entropy with this probability together"),
+        number_option("top_n_sigma", float, 0.0, "Keep scores so many standard deviations below the best"),
+        number_option("xtc_probability", float, 0.0, "How often the most likely tokens but the last are dropped (XTC)"),
+        number_option("xtc_threshold", float, 0.1, "The probability that these tokens have at least"),
+        number_option("dry_multiplier", float, 0.0, "Strength of the penalty for going on with a repetition (DRY)"),
+        number_option("dry_base", float, 1.75, "How it grows with each token of the repetition"),
+        number_option("dry_allowed_length", int, 2, "The longest repetition that costs no more than the multiplier"),
+        number_option("dry_penalty_last_n", int, -1, "Tokens of prompt and answer that DRY looks at"),
         click.option(
-            "--stop-token-id",
-            "stop_token_ids",
-            type=int,
+            "--dry-sequence-breaker",
+            "dry_sequence_breakers",
             multiple=True,
-            help="End the answer at the token with this id; may be given several times.",
+            help="A repetition does not reach across this text; may be given several times, and replaces a line break, "
+            "a colon, a double quote and an asterisk.",
         ),
-        click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens."),
     ]
 
 

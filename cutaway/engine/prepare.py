@@ -8,6 +8,7 @@ from cutaway.glass.receipt import PromptFacts, RequestFacts
 from cutaway.glass.recorder import Asked
 from cutaway.limits import MAX_SEED
 from cutaway.scheduler.plan import NewRequest
+from cutaway.text.breakers import BreakerFinder
 from cutaway.text.prompt import RenderedPrompt, encode, render
 from cutaway.text.template import ChatTemplate
 from cutaway.text.tokenizer import Tokenizer
@@ -46,6 +47,7 @@ class Preparer:
         self.tokenizer = tokenizer
         self.template = template
         self.context_length = context_length
+        self._breakers = BreakerFinder(tokenizer)
         self.clock = clock
 
     def prepare(self, request: GenerationRequest) -> Prepared:
@@ -84,6 +86,8 @@ class Preparer:
             # Also when they would end nothing: whoever asks for a length wants text, as with vLLM.
             banned_ids=model_ends + request.stop_token_ids if request.min_tokens else (),
         )
+        if request.sampling.dry_multiplier > 0:
+            new = replace(new, dry_breakers=self._breakers.find(request.sampling.dry_sequence_breakers))
         asked = Asked(
             _request_facts(request),
             _prompt_facts(prompt, max_tokens, notices),

@@ -82,6 +82,7 @@ class ModelRunner:
                     new.num_candidates,
                     scan,
                     new.banned_at(position),
+                    sequence.repetition,
                 )
             except GenerationError as error:
                 failures[rows.request_id] = str(error)

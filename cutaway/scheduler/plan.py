@@ -6,11 +6,11 @@ its own blocks. A *plan* is one step of the model over some rows of some request
 plan's id, and *outcomes* are what that meant for each request.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from cutaway.types import FinishReason, SamplingParams, TokenChoice
+from cutaway.types import DryBreakers, FinishReason, SamplingParams, TokenChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class NewRequest:
         fork_of: id of a request with the same prompt, whose blocks it shares instead of computing them.
         min_tokens: before the answer has so many, none of ``banned_ids`` can be chosen; for the executor.
         banned_ids: tokens that cannot be chosen at first; for the executor.
+        dry_breakers: what breaks a repetition, if DRY is on; for the executor.
     """
 
     request_id: str
@@ -95,6 +96,7 @@ class NewRequest:
     fork_of: str | None = None
     min_tokens: int = 0
     banned_ids: tuple[int, ...] = ()
+    dry_breakers: DryBreakers = field(default_factory=DryBreakers)
 
     def banned_at(self, position: int) -> tuple[int, ...]:
         """The tokens that cannot be chosen for a position of the request."""

@@ -39,6 +39,9 @@ def make_requests(vocab_size: int, count: int) -> list[NewRequest]:
             top_p=dice.choice([1.0, 0.9]),
             repetition_penalty=dice.choice([1.0, 1.2]),
             logit_bias=dice.choice([(), tuple((token_id, 4.0) for token_id in range(5, 15))]),
+            dry_multiplier=dice.choice([0.0, 0.8]),
+            typical_p=dice.choice([1.0, 0.9]),
+            xtc_probability=dice.choice([0.0, 0.5]),
             seed=index,
         )
         max_tokens, end_ids = dice.choice([1, 5, 20]), dice.choice([(), tuple(range(12))])

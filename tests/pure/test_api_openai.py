@@ -28,6 +28,8 @@ from cutaway.glass.receipt import Spelling
 from cutaway.limits import (
     LIMITS,
     MAX_BODY_VALUES,
+    MAX_BREAKER_CHARS,
+    MAX_BREAKERS,
     MAX_LOGIT_BIASES,
     MAX_MESSAGES,
     MAX_PROMPT_CHARS,
@@ -82,6 +84,14 @@ def test_what_is_left_out_has_the_values_of_openai() -> None:
         ("frequency_penalty", 2),
         ("repetition_penalty", 1.1),
         ("seed", -7),
+        ("typical_p", 0.9),
+        ("top_n_sigma", -1),
+        ("xtc_probability", 0.5),
+        ("xtc_threshold", 0.2),
+        ("dry_multiplier", 0.8),
+        ("dry_base", 1.5),
+        ("dry_allowed_length", 3),
+        ("dry_penalty_last_n", 64),
     ],
 )
 def test_each_setting_of_the_sampler_arrives(name: str, value: float) -> None:
@@ -200,6 +210,14 @@ def test_a_bias_that_is_none_is_refused_with_its_token(value: object, words: str
     error = refused(logit_bias=value)
     assert error.name == "logit_bias"
     assert words in error.message
+
+
+def test_breakers_arrive_or_are_refused() -> None:
+    assert call().request.sampling.dry_sequence_breakers == ("\n", ":", '"', "*")
+    assert call(dry_sequence_breakers=["a", "."]).request.sampling.dry_sequence_breakers == ("a", ".")
+    assert call(dry_sequence_breakers=[]).request.sampling.dry_sequence_breakers == ()
+    for value in ([""], ["x" * (MAX_BREAKER_CHARS + 1)], [7], [None], ["x"] * (MAX_BREAKERS + 1), "x", [LONE]):
+        assert refused(dry_sequence_breakers=value).name == "dry_sequence_breakers"
 
 
 @pytest.mark.parametrize("value", [[None], [-1], [1.5], ["7"], [True], [10**400], [0] * (MAX_STOP_TOKEN_IDS + 1), 7])

@@ -13,7 +13,7 @@ from cutaway.glass.stages import tell_stages
 from cutaway.glass.words import load_words
 from cutaway.scheduler.plan import NewRequest
 from cutaway.text.fake import END_ID, ByteTokenizer
-from cutaway.types import Finish, FinishReason, GenerationRequest, SamplingParams
+from cutaway.types import DryBreakers, Finish, FinishReason, GenerationRequest, SamplingParams
 
 MODEL_ENDS = ByteTokenizer().end_ids
 
@@ -130,6 +130,13 @@ def test_what_is_held_back_at_the_end_stops_nothing_within_the_least_length() ->
         answer.push("é".encode()[0])
         answer.flush()
         assert answer.stop == stop
+
+
+def test_breakers_are_looked_for_only_if_they_are_wanted() -> None:
+    request = make_request("a", "tomato")
+    assert new_of(request).dry_breakers == DryBreakers()
+    with_dry = replace(request, sampling=SamplingParams(dry_multiplier=0.8, dry_sequence_breakers=("to", ".")))
+    assert new_of(with_dry).dry_breakers == DryBreakers(frozenset({ord(".")}), ((ord("t"), ord("o")),))
 
 
 @pytest.mark.parametrize("name", ["stop_token_ids", "logit_bias"])
