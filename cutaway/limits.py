@@ -43,6 +43,10 @@ MAX_SEED = 2**63 - 1
 MAX_TOKENS = 2**31 - 1
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
+MAX_STOP_TOKEN_IDS = 128
+MAX_LOGIT_BIASES = 1024
+MAX_BREAKERS = 16
+MAX_BREAKER_CHARS = 40
 MAX_LOGPROBS = 20
 MAX_SALT_CHARS = 256
 MAX_MESSAGES = 10_000
@@ -61,12 +65,23 @@ LIMITS: Mapping[str, Limit] = {
     "repetition_penalty": Limit(0.0, 10.0, above=True, hint="1 turns it off"),
     "presence_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
     "frequency_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
+    "logit_bias": Limit(-100.0, 100.0, hint="it is added to the token's score; -100 bans it, in effect"),
+    "typical_p": Limit(0.0, 1.0, above=True, hint="1 turns it off"),
+    "top_n_sigma": Limit(-1.0, 100.0, hint="0 and less turn it off"),
+    "xtc_probability": Limit(0.0, 1.0, hint="0 turns it off"),
+    "xtc_threshold": Limit(0.0, 0.5, hint="no two tokens can reach more than a half"),
+    "dry_multiplier": Limit(0.0, 100.0, hint="0 turns DRY off"),
+    "dry_base": Limit(1.0, 100.0),
+    "dry_allowed_length": Limit(1, MAX_TOKENS, integer=True),
+    "dry_penalty_last_n": Limit(-1, MAX_TOKENS, integer=True, hint="-1 looks at all tokens, 0 turns DRY off"),
+    "token_id": Limit(0, MAX_TOKENS, integer=True),
     "seed": Limit(-(2**63), MAX_SEED, integer=True),
     "max_tokens": Limit(
         1, MAX_TOKENS, integer=True, hint="leave it out to generate until the model ends or the context is full"
     ),
     "unit_temperature": Limit(0.0, 1.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),
     "required_max_tokens": Limit(1, MAX_TOKENS, integer=True, hint="more than the context has room for is lowered"),
+    "min_tokens": Limit(0, MAX_TOKENS, integer=True, hint="0 lets an answer end at once"),
     "logprobs": Limit(0, MAX_LOGPROBS, integer=True),
     "completion_logprobs": Limit(0, 5, integer=True),
     "num_candidates": Limit(0, MAX_LOGPROBS, integer=True),
@@ -103,6 +118,51 @@ def check_number(name: str, value: object) -> None:
     is_enough = value > limit.minimum if limit.above else value >= limit.minimum
     if not (is_enough and value <= limit.maximum):  # as it is for what is no number
         raise InvalidValue(name, f"{value!r} is outside its limits, {limit}", hint=limit.hint)
+
+
+def check_logit_bias(biases: tuple[tuple[int, float], ...]) -> None:
+    """Raises ``InvalidValue`` unless ``biases`` are a bounded number of (token id, bias) pairs, by rising id."""
+    if len(biases) > MAX_LOGIT_BIASES:
+        raise InvalidValue("logit_bias", f"{len(biases):,} tokens are more than the limit of {MAX_LOGIT_BIASES:,}")
+    before = -1
+    for token_id, bias in biases:
+        _check_token_id("logit_bias", token_id)
+        if token_id <= before:
+            raise InvalidValue("logit_bias", f"token {token_id} is there twice, or not in rising order")
+        before = token_id
+        try:
+            check_number("logit_bias", bias)
+        except InvalidValue as error:
+            message = error.message.removeprefix("logit_bias: ")
+            raise InvalidValue("logit_bias", f"token {token_id}: {message}", hint=error.hint) from None
+
+
+def check_stop_token_ids(token_ids: tuple[int, ...]) -> None:
+    """Raises ``InvalidValue`` unless ``token_ids`` are a bounded number of token ids."""
+    if len(token_ids) > MAX_STOP_TOKEN_IDS:
+        raise InvalidValue("stop_token_ids", f"{len(token_ids):,} ids are more than the limit of {MAX_STOP_TOKEN_IDS}")
+    for token_id in token_ids:
+        _check_token_id("stop_token_ids", token_id)
+
+
+def check_breakers(breakers: tuple[str, ...]) -> None:
+    """Raises ``InvalidValue`` unless ``breakers`` are a bounded number of bounded, non-empty texts."""
+    name = "dry_sequence_breakers"
+    if len(breakers) > MAX_BREAKERS:
+        raise InvalidValue(name, f"{len(breakers):,} texts are more than the limit of {MAX_BREAKERS}")
+    for text in breakers:
+        if not isinstance(text, str):
+            raise InvalidValue(name, f"{text!r} is not a text")
+        if not 1 <= len(text) <= MAX_BREAKER_CHARS:
+            limits = f"1 to {MAX_BREAKER_CHARS} characters"
+            raise InvalidValue(name, f"a text of {len(text):,} characters is outside its limits, {limits}")
+
+
+def _check_token_id(name: str, token_id: object) -> None:
+    try:
+        check_number("token_id", token_id)
+    except InvalidValue as error:
+        raise InvalidValue(name, error.message.removeprefix("token_id: ")) from None
 
 
 def check_salt(salt: str) -> None:

@@ -12,9 +12,12 @@ from cutaway.limits import (
     MAX_MESSAGES,
     MAX_PROMPT_CHARS,
     MAX_PROMPT_TOKENS,
+    check_breakers,
+    check_logit_bias,
     check_number,
     check_salt,
     check_stop_strings,
+    check_stop_token_ids,
 )
 
 
@@ -121,7 +124,20 @@ def _check_length(name: str, num_chars: int) -> None:
 class SamplingParams:
     """How the next token is chosen. The defaults leave the model's own distribution untouched.
 
-    Applied in this order: penalties, temperature, min-p, top-k, top-p, draw (the order of vLLM's sampler).
+    Applied in this order: logit bias, (ban of end tokens until ``min_tokens``,) penalties, DRY, temperature, top-nσ,
+    min-p, top-k, typical-p, top-p, XTC, draw. That is the order of vLLM's sampler; what only llama.cpp has stands
+    among its neighbours as it does there. At temperature 0 nothing after the temperature has an effect.
+
+    Attributes:
+        logit_bias: (token id, what is added to its logit) pairs, by rising id, as in OpenAI's API.
+        typical_p: keep the tokens whose surprise is nearest to the entropy and that together exceed this probability.
+        top_n_sigma: keep the logits that are at most so many standard deviations below the largest.
+        xtc_probability: how often all tokens but the last that have at least the probability ``xtc_threshold`` are
+            dropped.
+        dry_multiplier, dry_base, dry_allowed_length: a token that would make a repetition of ``length`` tokens one
+            longer loses ``dry_multiplier * dry_base ** (length - dry_allowed_length)``, if that is not shorter.
+        dry_penalty_last_n: how many tokens of prompt and answer DRY looks at; -1 for all.
+        dry_sequence_breakers: texts that a repetition does not reach across.
 
     Raises:
         InvalidValue: a setting is outside its limits.
@@ -134,11 +150,41 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            check_number(name, getattr(self, name))
+            if name not in LISTED_SETTINGS:
+                check_number(name, getattr(self, name))
+        check_logit_bias(self.logit_bias)
+        check_breakers(self.dry_sequence_breakers)
+
+
+# Settings that are no single number.
+LISTED_SETTINGS = ("logit_bias", "dry_sequence_breakers")
+
+
+@dataclass(frozen=True, slots=True)
+class DryBreakers:
+    """What ``SamplingParams.dry_sequence_breakers`` are in the tokens of a model.
+
+    Attributes:
+        single_ids: tokens that have a breaker in them.
+        sequences: of two tokens or more that a breaker reaches across.
+    """
+
+    single_ids: frozenset[int] = frozenset()
+    sequences: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +197,10 @@ class GenerationRequest:
         sampling: how tokens are chosen.
         max_tokens: most tokens to generate; ``None`` means until the model ends or the context is full.
         stop: strings that end the answer; they are not part of it.
+        stop_token_ids: tokens that end the answer, beside the model's own; their text is not part of it.
+        min_tokens: before the answer has so many tokens, neither an end token nor one of ``stop_token_ids`` can be
+            chosen, and a stop string that is complete by then ends nothing (as in vLLM).
+        ignore_eos: whether the answer goes on after the model's own end tokens.
         num_logprobs: how many of the most likely tokens to report beside each chosen one; ``None`` reports none.
         num_candidates: how many candidates the glass keeps for each sampler stage of each token.
         n: how many answers; copy ``i`` counts from 0 and is drawn with the seed ``sampling.seed + i``.
@@ -166,6 +216,9 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
     num_logprobs: int | None = None
     num_candidates: int = 0
     n: int = 1
@@ -184,6 +237,12 @@ class GenerationRequest:
         check_number("priority", self.priority)
         check_salt(self.salt)
         check_stop_strings(self.stop)
+        check_stop_token_ids(self.stop_token_ids)
+        check_number("min_tokens", self.min_tokens)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidValue(
+                "min_tokens", f"{self.min_tokens:,} are more than the limit of max_tokens, {self.max_tokens:,}"
+            )
 
 
 COPY_MARK = "#"

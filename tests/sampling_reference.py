@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cutaway.sampling.order import Logits
 from cutaway.sampling.penalties import TokenCounts
+from cutaway.sampling.random import Purpose, uniform
 from cutaway.sampling.sampler import choose
 from cutaway.types import SamplingParams, TokenChoice
 
@@ -33,6 +35,14 @@ def slow_cut(name: str, before: dict[int, float], kept: list[int]) -> SlowStage:
     return SlowStage(name, {i: before[i] / mass for i in kept}, 1 - mass)
 
 
+def slow_choose_from(
+    name: str, before: dict[int, float], kept: list[int], logits: list[float], temperature: float
+) -> SlowStage:
+    """Like ``slow_cut``, for settings that may leave only tokens whose shares float64 can hardly hold."""
+    allowed = [logit if i in kept else -math.inf for i, logit in enumerate(logits)]
+    return SlowStage(name, slow_softmax(allowed, temperature), 1 - math.fsum(before[i] for i in kept))
+
+
 def slow_penalties(logits: list[float], params: SamplingParams, prompt: list[int], output: list[int]) -> list[float]:
     after = []
     for i, logit in enumerate(logits):
@@ -44,20 +54,79 @@ def slow_penalties(logits: list[float], params: SamplingParams, prompt: list[int
     return after
 
 
+def slow_dry(tokens: list[int], params: SamplingParams, breakers: list[tuple[int, ...]]) -> dict[int, float]:
+    """What each token loses, by looking everywhere."""
+    last_n = params.dry_penalty_last_n
+    window = tokens if last_n < 0 else tokens[len(tokens) - min(last_n, len(tokens)) :]
+    limit = len(window)
+    for start in reversed(range(len(window))):
+        ends = [start + len(each) for each in breakers if tuple(window[start : start + len(each)]) == each]
+        if ends:
+            limit = len(window) - max(ends)
+            break
+    losses: dict[int, float] = {}
+    for at in range(1, len(window)):
+        length = 0
+        while length < min(limit, at) and window[at - 1 - length] == window[-1 - length]:
+            length += 1
+        if length >= params.dry_allowed_length and (window[at],) not in breakers:
+            loss = params.dry_multiplier * params.dry_base ** min(length - params.dry_allowed_length, 60)
+            losses[window[at]] = max(loss, losses.get(window[at], 0))
+    return losses
+
+
+def slow_typical(now: dict[int, float], level: float) -> list[int]:
+    entropy = -math.fsum(p * math.log(p) for p in now.values() if p > 0)
+    distances = {i: abs(-math.log(p) - entropy) if p > 0 else math.inf for i, p in now.items()}
+    kept: list[int] = []
+    for i in sorted(now, key=lambda i: (distances[i], i)):
+        kept.append(i)
+        if math.fsum(now[i] for i in kept) > level:
+            break
+    return sorted(kept, key=list(now).index)
+
+
 def slow_stages(
-    logits: list[float], params: SamplingParams, prompt: list[int] | None = None, output: list[int] | None = None
+    logits: list[float],
+    params: SamplingParams,
+    prompt: list[int] | None = None,
+    output: list[int] | None = None,
+    banned: tuple[int, ...] = (),
+    breakers: list[tuple[int, ...]] | None = None,
+    position: int = 0,
 ) -> list[SlowStage]:
     now = slow_softmax(logits)
     stages = [SlowStage("logits", now, 0.0)]
+    if params.logit_bias:
+        biases = dict(params.logit_bias)
+        logits = [float(np.float32(logit + biases.get(i, 0))) for i, logit in enumerate(logits)]
+        now = slow_softmax(logits)
+        stages.append(SlowStage("logit_bias", now, 0.0))
+    if banned:
+        logits = [-math.inf if i in banned else logit for i, logit in enumerate(logits)]
+        stages.append(slow_cut("min_tokens", now, [i for i in now if i not in banned]))
+        now = stages[-1].probabilities
     if (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1, 0, 0):
         logits = slow_penalties(logits, params, prompt or [], output or [])
         now = slow_softmax(logits)
         stages.append(SlowStage("penalties", now, 0.0))
+    if params.dry_multiplier and params.dry_penalty_last_n:
+        losses = slow_dry([*(prompt or []), *(output or [])], params, breakers or [])
+        logits = [float(np.float32(logit - losses.get(i, 0))) for i, logit in enumerate(logits)]
+        now = slow_softmax(logits)
+        stages.append(SlowStage("dry", now, 0.0))
     if params.temperature == 0:
         return [*stages, slow_cut("temperature", now, [next(iter(now))])]
     if params.temperature != 1:
         now = slow_softmax(logits, params.temperature)
         stages.append(SlowStage("temperature", now, 0.0))
+    if params.top_n_sigma > 0:
+        finite = [logit for logit in logits if logit > -math.inf]
+        mean = math.fsum(finite) / len(finite)
+        sigma = math.sqrt(math.fsum((logit - mean) ** 2 for logit in finite) / len(finite))
+        kept = [i for i in now if logits[i] >= max(finite) - params.top_n_sigma * sigma]
+        stages.append(slow_cut("top_n_sigma", now, kept))
+        now = stages[-1].probabilities
     if params.min_p:
         best = max(now.values())
         stages.append(slow_cut("min_p", now, [i for i in now if now[i] / best >= params.min_p]))
@@ -65,11 +134,21 @@ def slow_stages(
     if params.top_k:
         stages.append(slow_cut("top_k", now, list(now)[: params.top_k]))
     now = stages[-1].probabilities
+    if params.typical_p < 1:
+        kept = slow_typical(now, params.typical_p)
+        stages.append(slow_choose_from("typical_p", now, kept, logits, params.temperature))
+    now = stages[-1].probabilities
     if params.top_p < 1:
-        kept: list[int] = []
+        kept = []
         while math.fsum(now[i] for i in kept) < params.top_p and len(kept) < len(now):
             kept.append(list(now)[len(kept)])
         stages.append(slow_cut("top_p", now, kept))
+        now = stages[-1].probabilities
+    if params.xtc_probability:
+        top = [i for i in now if now[i] >= params.xtc_threshold]
+        applies = uniform(params.seed, position, Purpose.XTC) < params.xtc_probability
+        kept = [i for i in now if not applies or i not in top[:-1]]
+        stages.append(slow_choose_from("xtc", now, kept, logits, params.temperature))
     return stages
 
 
@@ -77,7 +156,7 @@ def row(values: list[float] | np.ndarray) -> Logits:
     return np.array(values, dtype=np.float32)
 
 
-def pick(logits: Logits, position: int = 0, **settings: float) -> TokenChoice:
+def pick(logits: Logits, position: int = 0, **settings: Any) -> TokenChoice:
     """One choice with everything reported."""
     return choose(logits, SamplingParams(**settings), TokenCounts(), position, num_top=ALL, num_candidates=ALL)
 
@@ -121,6 +200,20 @@ SETTINGS = [
     {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": -0.25},
     {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "temperature": 0.8, "min_p": 0.01, "top_k": 5, "top_p": 0.9},
     {"repetition_penalty": 2.0, "temperature": 0.0},
+    {"logit_bias": ((0, 1.25),)},
+    {"logit_bias": ((0, -100.0),), "temperature": 0.0},
+    {"top_n_sigma": 1.0},
+    {"top_n_sigma": 0.3, "temperature": 1.7},
+    {"top_n_sigma": -1.0},
+    {"typical_p": 0.37},
+    {"typical_p": 0.83, "temperature": 0.6},
+    {"typical_p": 1e-9, "top_k": 5},
+    {"xtc_probability": 1.0, "xtc_threshold": 0.05},
+    {"xtc_probability": 1.0, "xtc_threshold": 1e-3},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.11, "seed": 6, "temperature": 0.0},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.07, "seed": 6},
+    {"temperature": 1.3, "top_n_sigma": 2.0, "top_k": 30, "typical_p": 0.9, "top_p": 0.97, "xtc_probability": 1.0},
+    {"logit_bias": ((0, 3.0),), "repetition_penalty": 1.3, "temperature": 0.7, "top_k": 4, "top_p": 0.8},
 ]
 PROMPT, OUTPUT = [0, 0], [0]  # every row has token 0
 

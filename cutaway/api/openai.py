@@ -3,8 +3,8 @@
 Owns the tables of fields: what each may be, which have no effect here and are accepted because clients always send
 them, and which are known but not supported. Refuses to know HTTP and engines. Invariants: a field is understood, or
 named in ``HARMLESS``, or refused with its name; ``null`` is the same as leaving it out.
-Source: https://platform.openai.com/docs/api-reference/chat/create, and for ``top_k``, ``min_p`` and
-``repetition_penalty`` the names of vLLM.
+Source: https://platform.openai.com/docs/api-reference/chat/create; for settings that OpenAI does not have see
+``openai_sampling``.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from typing import Any
 
 from cutaway.api.content import read_content
 from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
+from cutaway.api.openai_sampling import ENDING_FIELDS, SAMPLING_FIELDS
 from cutaway.api.values import (
     check_model,
     number,
     read_flag,
     read_object,
-    read_stop,
     read_text,
     refuse_kind,
     shown,
@@ -28,7 +28,6 @@ from cutaway.limits import MAX_MESSAGES
 from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
-SAMPLING = tuple(SamplingParams.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +63,15 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
     fields = read_fields(body, CHAT_FIELDS, "", _refuse_chat_field)
     require(fields, ("model", "messages"))
     check_model(fields["model"], model)
-    sampling = {name: fields[name] for name in SAMPLING if name in fields}
+    sampling = {name: fields[name] for name in SAMPLING_FIELDS if name in fields}
+    ending = {name: fields[name] for name in ENDING_FIELDS if name in fields}
     num_top = _num_top(fields)
     request = GenerationRequest(
         request_id=request_id,
         prompt=Conversation(fields["messages"]),
         sampling=SamplingParams(**{"seed": seed} | sampling),
         max_tokens=_max_tokens(fields),
-        stop=fields.get("stop", ()),
+        **ending,
         num_logprobs=num_top,
         n=fields.get("n", 1),
     )
@@ -157,8 +157,8 @@ HARMLESS: Mapping[str, Reader] = {
 CHAT_FIELDS: Mapping[str, Reader] = {
     "model": read_text,
     "messages": read_messages,
-    **{name: number(name) for name in SAMPLING},
-    "stop": read_stop,
+    **SAMPLING_FIELDS,
+    **ENDING_FIELDS,
     "max_tokens": number("max_tokens"),
     "max_completion_tokens": number("max_tokens"),
     "n": number("n"),
@@ -178,7 +178,6 @@ SAYING_NOTHING: Mapping[str, tuple[object, ...]] = {
     "audio": (),
     "function_call": ("none",),
     "functions": ([],),
-    "logit_bias": ({},),
     "modalities": (["text"],),
     "prediction": (),
     "reasoning_effort": (),
@@ -189,7 +188,4 @@ SAYING_NOTHING: Mapping[str, tuple[object, ...]] = {
     "web_search_options": (),
     "best_of": (1,),
     "echo": (False,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
 }

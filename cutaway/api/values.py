@@ -6,9 +6,12 @@ Invariant: an error names the field as the client spells it, and repeats no more
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from cutaway.errors import InvalidValue, UnknownModel
 from cutaway.limits import LIMITS, check_number, check_stop_strings
+
+Reader = Callable[[str, object], Any]
 
 MAX_SHOWN_CHARS = 60
 MAX_MODEL_CHARS = 80
@@ -55,6 +58,13 @@ def read_object(name: str, value: object) -> dict[str, object]:
     """An object, whatever is in it."""
     if not isinstance(value, dict):
         raise refuse_kind(name, value, "an object")
+    return value
+
+
+def read_list(name: str, value: object) -> list[object]:
+    """A list, whatever is in it."""
+    if not isinstance(value, list):
+        raise refuse_kind(name, value, "a list")
     return value
 
 

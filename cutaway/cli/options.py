@@ -11,6 +11,7 @@ import click
 from cutaway.cli.byte_size import ByteSize
 from cutaway.cli.model import Command, model_option
 from cutaway.cli.prompt import argument_text
+from cutaway.cli.token_bias import TokenBias
 from cutaway.engine.options import DTYPES, KERNELS, NUMERICS, WORKERS, EngineOptions
 from cutaway.limits import LIMITS, MAX_SEED, check_number
 from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
@@ -65,9 +66,22 @@ class GenerationOptions(ModelOptions):
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: tuple[str, ...]
     seed: int | None
     max_tokens: int | None
+    min_tokens: int
     stop: tuple[str, ...]
+    stop_token_ids: tuple[int, ...]
+    ignore_eos: bool
 
     def instructions(self) -> tuple[Message, ...]:
         """What stands before a conversation: one message, or none without ``--system``."""
@@ -77,21 +91,18 @@ class GenerationOptions(ModelOptions):
         self, conversation: Sequence[Message], num_logprobs: int | None = None, num_candidates: int = 0, n: int = 1
     ) -> GenerationRequest:
         """A request that goes on with a conversation; without a seed, one is drawn. Raises as ``engine``."""
+        sampling = {name: getattr(self, name) for name in SamplingParams.__slots__}
+        if self.seed is None:
+            sampling["seed"] = secrets.randbelow(MAX_SEED)
         return GenerationRequest(
             request_id=f"req_{secrets.token_hex(8)}",
             prompt=Conversation((*self.instructions(), *conversation)),
-            sampling=SamplingParams(
-                temperature=self.temperature,
-                top_p=self.top_p,
-                top_k=self.top_k,
-                min_p=self.min_p,
-                repetition_penalty=self.repetition_penalty,
-                presence_penalty=self.presence_penalty,
-                frequency_penalty=self.frequency_penalty,
-                seed=secrets.randbelow(MAX_SEED) if self.seed is None else self.seed,
-            ),
+            sampling=SamplingParams(**sampling),
             max_tokens=self.max_tokens,
             stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
             num_logprobs=num_logprobs,
             num_candidates=num_candidates,
             n=n,
@@ -107,6 +118,9 @@ def generation_options(command: Command) -> Command:
         if values["system"] is not None:
             values["system"] = argument_text("system", values["system"])
         values["stop"] = tuple(argument_text("stop", text) for text in values["stop"])
+        values["logit_bias"] = tuple(sorted(values["logit_bias"]))
+        breakers = values["dry_sequence_breakers"] or SamplingParams().dry_sequence_breakers
+        values["dry_sequence_breakers"] = tuple(argument_text("dry_sequence_breakers", text) for text in breakers)
         command(options=GenerationOptions(**{name: values.pop(name) for name in names}), **values)
 
     wrapped: Command = collect
@@ -133,6 +147,23 @@ def _request_options() -> list[Decorator]:
     return [
         model_option,
         click.option("--system", help="Instructions that stand before the conversation."),
+        *_sampling_options(),
+        number_option("max_tokens", int, None, "Most tokens to generate"),
+        number_option("min_tokens", int, 0, "Tokens before which the answer does not end by itself"),
+        click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
+        click.option(
+            "--stop-token-id",
+            "stop_token_ids",
+            type=int,
+            multiple=True,
+            help="End the answer at the token with this id; may be given several times.",
+        ),
+        click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end tokens."),
+    ]
+
+
+def _sampling_options() -> list[Decorator]:
+    return [
         number_option("temperature", float, 0.0, "How freely tokens are drawn"),
         number_option("top_p", float, 1.0, "Keep the most likely tokens that together have this probability"),
         number_option("top_k", int, 0, "Keep this many of the most likely tokens"),
@@ -140,9 +171,29 @@ def _request_options() -> list[Decorator]:
         number_option("repetition_penalty", float, 1.0, "Make tokens of prompt and answer less likely to come again"),
         number_option("presence_penalty", float, 0.0, "Subtract from the score of each token that the answer has"),
         number_option("frequency_penalty", float, 0.0, "Subtract for each time that the answer has the token"),
+        click.option(
+            "--logit-bias",
+            type=TokenBias(),
+            multiple=True,
+            help="Add to the score of the token with this id, as in 42=-100; may be given several times "
+            f"({LIMITS['logit_bias']}; {LIMITS['logit_bias'].hint}).",
+        ),
         number_option("seed", int, None, "Start of the random numbers; the same seed gives the same answer"),
-        number_option("max_tokens", int, None, "Most tokens to generate"),
-        click.option("--stop", multiple=True, help="End the answer before this text; may be given several times."),
+        number_option("typical_p", float, 1.0, "Keep the tokens nearest to the entropy with this probability together"),
+        number_option("top_n_sigma", float, 0.0, "Keep scores so many standard deviations below the best"),
+        number_option("xtc_probability", float, 0.0, "How often the most likely tokens but the last are dropped (XTC)"),
+        number_option("xtc_threshold", float, 0.1, "The probability that these tokens have at least"),
+        number_option("dry_multiplier", float, 0.0, "Strength of the penalty for going on with a repetition (DRY)"),
+        number_option("dry_base", float, 1.75, "How it grows with each token of the repetition"),
+        number_option("dry_allowed_length", int, 2, "The longest repetition that costs no more than the multiplier"),
+        number_option("dry_penalty_last_n", int, -1, "Tokens of prompt and answer that DRY looks at"),
+        click.option(
+            "--dry-sequence-breaker",
+            "dry_sequence_breakers",
+            multiple=True,
+            help="A repetition does not reach across this text; may be given several times, and replaces a line break, "
+            "a colon, a double quote and an asterisk.",
+        ),
     ]
 
 

@@ -80,7 +80,7 @@ class EngineCore:
         events = self._abort([each.request_id for each in prepared.copies], "its client was lost")
         now_ns = self.clock()
         for index, each in enumerate(prepared.copies):
-            answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop)
+            answer = Answer(self.tokenizer, each.token_ids[-1], prepared.stop, each.min_tokens)
             self._live[each.request_id] = _Live(stream_id, index, answer, each.end_ids, len(each.token_ids))
             self.recorder.queued(each, index, prepared.asked, now_ns)
         try:

@@ -29,6 +29,7 @@ class FakeRunner:
         self.vocab_size = vocab_size
         self.windows = windows
         self._stores: list[dict[int, int]] = [{} for _ in windows]
+        self._new: dict[str, NewRequest] = {}
         self._tokens: dict[str, list[int]] = {}
         self._tables: dict[str, list[dict[int, int]]] = {}
 
@@ -52,16 +53,17 @@ class FakeRunner:
             if rows.needs_sample:
                 end = rows.start + rows.num_rows
                 read = [self._read(group, table, end) for group, table in enumerate(tables)]
-                tokens.append(_mix(read, end) % self.vocab_size)
+                tokens.append(_choose(read, end, self._new[rows.request_id], self.vocab_size))
                 choices[rows.request_id] = TokenChoice(tokens[-1], 0.0, 1, (), Draw(None, 0.0, 1.0, 1.0))
         return StepResult(plan.plan_id, choices, {})
 
     def _follow(self, plan: StepPlan) -> None:
         for request_id in plan.released:
-            del self._tokens[request_id], self._tables[request_id]
+            del self._new[request_id], self._tokens[request_id], self._tables[request_id]
         for request_id in plan.preempted:
             self._tables[request_id] = [{} for _ in self.windows]
         for new in plan.new:
+            self._new[new.request_id] = new
             self._tokens[new.request_id] = list(new.token_ids)
             self._tables[new.request_id] = [{} for _ in self.windows]
         for copy in plan.copies:
@@ -91,12 +93,21 @@ def expected_tokens(new: NewRequest, vocab_size: int, windows: Sequence[int | No
             for window, stored in zip(windows, contents, strict=True):
                 stored.append(_mix(stored[_oldest(end, window) : end], tokens[end]))
         read = [stored[_oldest(len(tokens), window) :] for window, stored in zip(windows, contents, strict=True)]
-        token_id = _mix(read, len(tokens)) % vocab_size
+        token_id = _choose(read, len(tokens), new, vocab_size)
         tokens.append(token_id)
         generated.append(token_id)
         if token_id in new.end_ids:
             break
     return generated
+
+
+def _choose(read: object, position: int, new: NewRequest, vocab_size: int) -> int:
+    """The token for a position: the next one, if that is banned there."""
+    banned = new.banned_at(position)
+    token_id = _mix(read, position) % vocab_size
+    while token_id in banned:
+        token_id = (token_id + 1) % vocab_size
+    return token_id
 
 
 def _oldest(end: int, window: int | None) -> int:

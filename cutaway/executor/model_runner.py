@@ -73,7 +73,17 @@ class ModelRunner:
             sequence = self._sequences[rows.request_id]
             new, position = sequence.new, rows.start + rows.num_rows
             try:
-                choice = choose(row, new.sampling, sequence.counts, position, new.num_top, new.num_candidates, scan)
+                choice = choose(
+                    row,
+                    new.sampling,
+                    sequence.counts,
+                    position,
+                    new.num_top,
+                    new.num_candidates,
+                    scan,
+                    new.banned_at(position),
+                    sequence.repetition,
+                )
             except GenerationError as error:
                 failures[rows.request_id] = str(error)
                 sequence.append_token(0)  # a plan that runs ahead may have rows for a token here

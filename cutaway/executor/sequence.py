@@ -6,6 +6,7 @@ import numpy as np
 
 from cutaway.executor.kv import BlockLayout, KVStore
 from cutaway.kernels.batch import Ints
+from cutaway.sampling.dry import Repetition, has_dry
 from cutaway.sampling.penalties import TokenCounts
 from cutaway.scheduler.plan import NewRequest, TableChange
 
@@ -51,6 +52,7 @@ class Sequence:
         self.new = new
         self.token_ids = list(new.token_ids)
         self.counts = TokenCounts(new.token_ids)
+        self.repetition = Repetition(new.token_ids, new.dry_breakers) if has_dry(new.sampling) else None
         self._store = store
         self.tables = self._empty_tables()
 
@@ -67,6 +69,8 @@ class Sequence:
         """Take in a chosen token."""
         self.token_ids.append(token_id)
         self.counts.add(token_id)
+        if self.repetition is not None:
+            self.repetition.add(token_id)
 
     def _empty_tables(self) -> list[SlotTable]:
         return [SlotTable(layout) for layout in self._store.layouts]

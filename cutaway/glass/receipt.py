@@ -48,6 +48,9 @@ class RequestFacts:
     sampling: SamplingParams
     max_tokens: int | None
     stop: tuple[str, ...]
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
     n: int = 1
     index: int = 0
 

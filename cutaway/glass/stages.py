@@ -15,11 +15,23 @@ from cutaway.glass.receipt import PromptFacts, Receipt, StepFacts, TokenFacts
 from cutaway.glass.words import Words
 from cutaway.printable import quote
 from cutaway.scheduler.plan import Action
-from cutaway.types import Candidate, Conversation, FinishReason, TextPrompt, TokenPrompt
+from cutaway.types import Candidate, Conversation, FinishReason, SamplingParams, TextPrompt, TokenPrompt
 
 TEMPLATE_MARKS = ("⟦", "⟧")
 PROMPT_LABELS = {"chat": "added", "completion": "not_added", "text": "as_written", "tokens": "as_sent"}
 NUM_OTHERS = 2
+ALWAYS_SHOWN = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "max_tokens",
+    "stop",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +123,25 @@ def _admission(receipt: Receipt, words: Words) -> tuple[Lines, list[Table]]:
         max_tokens=f"{prompt.max_tokens:,}",
         context=f"{receipt.model.context_length:,}",
     )
-    settings = asdict(receipt.request.sampling) | {"max_tokens": prompt.max_tokens, "stop": receipt.request.stop}
     lines = [(words.label("checks"), checks)]
     if receipt.request.n > 1:
         counted = words.label("copy_text", number=receipt.request.index + 1, count=receipt.request.n)
         lines.append((words.label("copy"), counted))
     lines += [("", notice) for notice in prompt.notices]
-    lines.append((words.label("settings"), json.dumps(settings, ensure_ascii=False)))
+    lines.append((words.label("settings"), json.dumps(_settings(receipt), ensure_ascii=False)))
     explanation = words.label(PROMPT_LABELS[prompt.kind])
     lines.append((words.label("prompt_text"), explanation))
     lines.append(("", mark_template(prompt)))
     return lines, []
+
+
+def _settings(receipt: Receipt) -> dict[str, object]:
+    """How the answer was to be made: what everybody knows, and of the rest what was asked for."""
+    request = receipt.request
+    settings = asdict(request.sampling) | {"max_tokens": receipt.prompt.max_tokens, "stop": request.stop}
+    settings |= {name: getattr(request, name) for name in ("stop_token_ids", "min_tokens", "ignore_eos")}
+    unset = asdict(SamplingParams()) | {"stop_token_ids": (), "min_tokens": 0, "ignore_eos": False}
+    return {name: value for name, value in settings.items() if name in ALWAYS_SHOWN or value != unset.get(name)}
 
 
 def mark_template(prompt: PromptFacts) -> str:
@@ -334,7 +354,8 @@ def _cause(receipt: Receipt, words: Words) -> str:
     """What ended the answer: the token that did, a limit, or what the engine said."""
     finish = receipt.finish
     if finish.end_id is not None:
-        return words.label("end_token_text", token=f"{_show(receipt, finish.end_id)} ({finish.end_id})")
+        label = "stop_token_text" if finish.end_id in receipt.request.stop_token_ids else "end_token_text"
+        return words.label(label, token=f"{_show(receipt, finish.end_id)} ({finish.end_id})")
     if finish.reason is FinishReason.LENGTH:
         return words.label("limit_text", count=f"{finish.num_generated_tokens:,}")
     return finish.cause

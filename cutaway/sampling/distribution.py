@@ -1,7 +1,7 @@
 """Probabilities over one row's tokens, and what settings ask of them.
 
-Owns the softmax at a temperature, in float64. Every setting keeps the most likely tokens and drops the rest, so a
-filtered distribution is this one and a number: how many tokens are kept.
+Owns the softmax at a temperature, in float64. Nearly every setting keeps the most likely tokens and drops the rest, so
+a filtered distribution is this one and a number: how many tokens are kept. ``only`` and ``without`` are for the others.
 Refuses to know which settings exist. Invariants: weights are relative to the most likely token's, which is 1, so
 nothing overflows; sums run in the falling order from its beginning, so how far it is sorted never changes a bit.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutaway.kernels.softmax import exp_sum
-from cutaway.sampling.order import FallingOrder
+from cutaway.sampling.order import FallingOrder, TokenIds
 from cutaway.types import Candidate, Draw
 
 Weights = npt.NDArray[np.float64]
@@ -44,6 +44,10 @@ class Distribution:
             return self._total
         return float(self._cumulative(num_kept)[num_kept - 1])
 
+    def scale_in(self, other: "Distribution") -> float:
+        """What a weight of 1 here weighs in a distribution at the same temperature, where fewer tokens are banned."""
+        return float(np.exp((self._best_logit - other._best_logit) / self._temperature))
+
     def logprob(self, token_id: int, num_kept: int) -> float:
         """The natural logarithm of a kept token's probability; -inf where a tiny temperature overflows."""
         difference = float(self.order.logits[token_id]) - self._best_logit
@@ -56,15 +60,35 @@ class Distribution:
         candidates = (Candidate(token_id, self.logprob(token_id, num_kept)) for token_id in token_ids)
         return tuple(candidate for candidate in candidates if candidate.logprob > -np.inf)
 
+    def only(self, token_ids: TokenIds) -> "Distribution":
+        """The distribution at the same temperature in which all but ``token_ids`` are banned."""
+        logits = np.full_like(self.order.logits, -np.inf)
+        logits[token_ids] = self.order.logits[token_ids]
+        return Distribution(FallingOrder(logits), self._temperature)
+
+    def without(self, token_ids: TokenIds) -> "Distribution":
+        """The distribution at the same temperature in which ``token_ids`` are banned."""
+        logits = self.order.logits.copy()
+        logits[token_ids] = -np.inf
+        return Distribution(FallingOrder(logits), self._temperature)
+
+    def kept_ids(self, num_kept: int) -> TokenIds:
+        """The kept tokens by rising id, [num_kept]."""
+        if num_kept == self.order.num_tokens:  # nothing has to be sorted to know them
+            return np.flatnonzero(self.order.logits > -np.inf)
+        return np.sort(self.order.prefix(num_kept)[:num_kept])
+
+    def probabilities(self, token_ids: TokenIds, num_kept: int) -> Weights:
+        """The probabilities of kept tokens, [tokens]; 0 where float64 cannot hold them."""
+        return self._weigh(token_ids) / self.mass(num_kept)
+
     def num_above_ratio(self, ratio: float) -> int:
         """How many tokens have at least ``ratio`` times the probability of the most likely one."""
-        num_wanted = 1
-        while True:
-            weights = self._falling_weights(num_wanted)
-            num_above = int(np.count_nonzero(weights >= ratio))
-            if num_above < weights.size or weights.size == self.order.logits.size:
-                return num_above
-            num_wanted = weights.size + 1
+        return self._num_heavy(ratio, 1.0)
+
+    def num_likely(self, threshold: float, num_kept: int) -> int:
+        """How many of the kept tokens have at least the probability ``threshold``."""
+        return min(self._num_heavy(threshold, self.mass(num_kept)), num_kept)
 
     def num_reaching(self, level: float, num_kept: int, side: Literal["left", "right"]) -> int:
         """The fewest most likely tokens whose share of the kept mass reaches ``level``; at most ``num_kept``.
@@ -100,13 +124,27 @@ class Distribution:
         high = 1.0 if is_last else min(float(sums[place - 1]) / mass, 1.0)
         return int(self.order.prefix(place)[place - 1]), Draw(uniform, low, high, float(weights[place - 1]) / mass)
 
+    def _num_heavy(self, share: float, mass: float) -> int:
+        """How many tokens have at least this share of a mass."""
+        num_wanted = 1
+        while True:
+            weights = self._falling_weights(num_wanted)
+            num_heavy = int(np.count_nonzero(weights / mass >= share))
+            if num_heavy < weights.size or weights.size == self.order.logits.size:
+                return num_heavy
+            num_wanted = weights.size + 1
+
     def _falling_weights(self, count: int) -> Weights:
         """Weights of at least the ``count`` most likely tokens, or of all."""
         if count > self._weights.size:
-            logits = self.order.logits[self.order.prefix(count)].astype(np.float64)
-            with np.errstate(over="ignore"):
-                self._weights = np.exp((logits - self._best_logit) / self._temperature)
+            self._weights = self._weigh(self.order.prefix(count))
         return self._weights
+
+    def _weigh(self, token_ids: TokenIds) -> Weights:
+        logits = self.order.logits[token_ids].astype(np.float64)
+        with np.errstate(over="ignore"):
+            weights: Weights = np.exp((logits - self._best_logit) / self._temperature)
+        return weights
 
     def _cumulative(self, count: int) -> Weights:
         """Sums of the weights of the 1, 2, 3 … most likely tokens, for at least ``count`` of them."""

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
 
     TOKEN = 0  # choose the token at this position
     ACCEPT = 1  # accept or refuse a drafted token at this position
+    XTC = 2  # whether the top choices are excluded at this position
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:

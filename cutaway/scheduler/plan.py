@@ -6,11 +6,11 @@ its own blocks. A *plan* is one step of the model over some rows of some request
 plan's id, and *outcomes* are what that meant for each request.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from cutaway.types import FinishReason, SamplingParams, TokenChoice
+from cutaway.types import DryBreakers, FinishReason, SamplingParams, TokenChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,9 @@ class NewRequest:
         priority: who goes first when not all can run: the smaller.
         salt: only requests with the same salt share cached blocks.
         fork_of: id of a request with the same prompt, whose blocks it shares instead of computing them.
+        min_tokens: before the answer has so many, none of ``banned_ids`` can be chosen; for the executor.
+        banned_ids: tokens that cannot be chosen at first; for the executor.
+        dry_breakers: what breaks a repetition, if DRY is on; for the executor.
     """
 
     request_id: str
@@ -91,6 +94,13 @@ class NewRequest:
     priority: int = 0
     salt: str = ""
     fork_of: str | None = None
+    min_tokens: int = 0
+    banned_ids: tuple[int, ...] = ()
+    dry_breakers: DryBreakers = field(default_factory=DryBreakers)
+
+    def banned_at(self, position: int) -> tuple[int, ...]:
+        """The tokens that cannot be chosen for a position of the request."""
+        return self.banned_ids if position - len(self.token_ids) < self.min_tokens else ()
 
 
 @dataclass(frozen=True, slots=True)

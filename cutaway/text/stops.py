@@ -59,17 +59,37 @@ class StopMatcher:
         known = self._held + text
         node = self._node
         for at, char in enumerate(text, start=len(self._held) + 1):
-            while (following := node.next.get(char)) is None and node.fallback is not None:
-                node = node.fallback
-            node = following or self._root
+            node = self._follow(node, char)
             if node.match is not None:
                 self._matched = node.match
                 self._held = ""
                 return known[: at - len(node.match)], node.match
+        return self._hold(known, node), None
+
+    def skip(self, text: str) -> str:
+        """Take in ``text`` in which no stop string counts that is complete; gives the text that can be shown now.
+
+        One that only begins in it still counts when it is complete.
+        """
+        node = self._node
+        for char in text:
+            node = self._follow(node, char)
+        while not node.next and node.fallback is not None:  # complete, and no longer one begins with it
+            node = node.fallback
+        return self._hold(self._held + text, node)
+
+    def _follow(self, node: _Node, char: str) -> _Node:
+        """The node after one more character."""
+        while (following := node.next.get(char)) is None and node.fallback is not None:
+            node = node.fallback
+        return following or self._root
+
+    def _hold(self, known: str, node: _Node) -> str:
+        """Hold back what a stop string may begin with; gives what is before it."""
         self._node = node
         first_held = len(known) - node.depth
         self._held = known[first_held:]
-        return known[:first_held], None
+        return known[:first_held]
 
     def flush(self) -> str:
         """The text held back, now that nothing follows."""

@@ -168,6 +168,40 @@ def test_settings_reach_the_sampler(client: openai.OpenAI, server: RunningServer
         assert told(changed) != told(ask(client, server, temperature=1.5, seed=3, max_tokens=60)), name
 
 
+def test_biases_and_bans_reach_the_sampler_and_leave_the_logprobs_alone(
+    client: openai.OpenAI, server: RunningServer, cutaway_command: CutawayCommand, smollm: str
+) -> None:
+    options = ["--json", "--max-tokens", "8", "--context", "2048"]
+    free = json.loads(cutaway_command("ask", "-m", smollm, QUESTION[0]["content"], *options, check=True).stdout)
+    first = free["token_ids"][0]
+    plain, biased = (
+        ask(client, server, max_tokens=8, top_logprobs=3, **more) for more in ({}, {"logit_bias": {first: -100}})
+    )
+    entries = [completion.choices[0].logprobs.content[0] for completion in (plain, biased)]  # type: ignore[union-attr,index]
+    assert entries[0].token != entries[1].token
+    assert entries[0].top_logprobs == entries[1].top_logprobs
+    by_command = [*options, "--logit-bias", f"{first}=-100"]
+    same = json.loads(cutaway_command("ask", "-m", smollm, QUESTION[0]["content"], *by_command, check=True).stdout)
+    assert same["text"] == biased.choices[0].message.content
+    assert same["sampling"]["logit_bias"] == [[first, -100.0]]
+    stopped = ask(client, server, max_tokens=8, extra_body={"stop_token_ids": [free["token_ids"][3]]})
+    assert (told(stopped).finish_reason, len(told(stopped).tokens)) == ("stop", 4)
+
+
+def test_an_answer_can_be_made_to_go_on(client: openai.OpenAI, server: RunningServer) -> None:
+    hello: Any = [{"role": "user", "content": "Say hi."}]
+    free = told(ask(client, server, messages=hello, max_tokens=60))
+    assert free.finish_reason == "stop"
+    length = len(free.tokens)
+    for fields in ({"min_tokens": length + 5}, {"ignore_eos": True}):
+        longer = told(ask(client, server, messages=hello, max_tokens=length + 5, extra_body=fields))
+        assert (len(longer.tokens), longer.finish_reason) == (length + 5, "length")
+        assert longer.text.startswith(free.text)
+    with pytest.raises(openai.BadRequestError, match="not in the vocabulary, whose ids go from 0 to 49,151") as caught:
+        ask(client, server, logit_bias={49_152: 1})
+    assert caught.value.param == "logit_bias"
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_a_stop_string_ends_the_answer_before_it(client: openai.OpenAI, server: RunningServer, many: bool) -> None:
     text = told(ask(client, server)).text

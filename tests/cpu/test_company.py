@@ -38,9 +38,16 @@ def make_requests(vocab_size: int, count: int) -> list[NewRequest]:
             temperature=dice.choice([0.0, 0.7, 1.3]),
             top_p=dice.choice([1.0, 0.9]),
             repetition_penalty=dice.choice([1.0, 1.2]),
+            logit_bias=dice.choice([(), tuple((token_id, 4.0) for token_id in range(5, 15))]),
+            dry_multiplier=dice.choice([0.0, 0.8]),
+            typical_p=dice.choice([1.0, 0.9]),
+            xtc_probability=dice.choice([0.0, 0.5]),
             seed=index,
         )
-        requests.append(NewRequest(str(index), prompt, dice.choice([1, 5, 20]), (), sampling, num_top=3))
+        max_tokens, end_ids = dice.choice([1, 5, 20]), dice.choice([(), tuple(range(12))])
+        requests.append(
+            NewRequest(str(index), prompt, max_tokens, end_ids, sampling, num_top=3, min_tokens=4, banned_ids=end_ids)
+        )
     return requests
 
 

@@ -43,7 +43,8 @@ def test_masses_multiply_to_the_probability_that_the_kept_tokens_had(name, setti
         assert math.fsum(math.exp(candidate.logprob) for candidate in stage.top) == pytest.approx(1, abs=1e-9)
     if len(stages) == 1 or params.temperature == 0:
         return
-    cuts = [stage for stage in stages if stage.name in ("min_p", "top_k", "top_p")]
+    names = ("top_n_sigma", "min_p", "top_k", "typical_p", "top_p", "xtc")
+    cuts = [stage for stage in stages if stage.name in names]
     whole = next(stage for stage in reversed(stages) if stage not in cuts)
     had = {candidate.token_id: math.exp(candidate.logprob) for candidate in whole.top}
     left = math.prod(1 - stage.mass_removed for stage in cuts)

@@ -22,6 +22,9 @@ DRAWN = [
     {"temperature": 0.6, "top_k": 8},
     {"top_p": 0.85},
     {"min_p": 0.15},
+    {"typical_p": 0.8},
+    {"top_n_sigma": 1.5, "temperature": 1.3},
+    {"xtc_probability": 1.0, "xtc_threshold": 0.1},
     {"repetition_penalty": 1.4},
     {"presence_penalty": 0.7},
     {"frequency_penalty": 1.1},
@@ -71,6 +74,10 @@ ANY_SETTINGS = st.fixed_dictionaries(
         "top_p": st.floats(0.01, 1.0),
         "top_k": st.integers(0, 40),
         "min_p": st.floats(0, 1),
+        "typical_p": st.sampled_from([1.0, 0.5, 1e-9]),
+        "top_n_sigma": st.sampled_from([0.0, 0.5]),
+        "xtc_probability": st.sampled_from([0.0, 0.5, 1.0]),
+        "xtc_threshold": st.sampled_from([0.0, 1e-9, 0.2]),
     }
 )
 

@@ -26,7 +26,19 @@ from cutaway.errors import (
     UnknownModel,
 )
 from cutaway.glass.receipt import Spelling
-from cutaway.limits import LIMITS, MAX_BODY_VALUES, MAX_MESSAGES, MAX_PROMPT_CHARS, MAX_STOP_STRINGS, check_number
+from cutaway.limits import (
+    LIMITS,
+    MAX_BODY_VALUES,
+    MAX_BREAKER_CHARS,
+    MAX_BREAKERS,
+    MAX_LOGIT_BIASES,
+    MAX_MESSAGES,
+    MAX_PROMPT_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOKENS,
+    check_number,
+)
 from cutaway.types import Candidate, Conversation, Delta, Draw, Finish, FinishReason, Message, Role, TokenChoice, Usage
 
 USER = {"role": "user", "content": "Is a tomato a fruit?"}
@@ -73,6 +85,14 @@ def test_what_is_left_out_has_the_values_of_openai() -> None:
         ("frequency_penalty", 2),
         ("repetition_penalty", 1.1),
         ("seed", -7),
+        ("typical_p", 0.9),
+        ("top_n_sigma", -1),
+        ("xtc_probability", 0.5),
+        ("xtc_threshold", 0.2),
+        ("dry_multiplier", 0.8),
+        ("dry_base", 1.5),
+        ("dry_allowed_length", 3),
+        ("dry_penalty_last_n", 64),
     ],
 )
 def test_each_setting_of_the_sampler_arrives(name: str, value: float) -> None:
@@ -140,24 +160,84 @@ def test_what_is_of_the_wrong_kind_or_size_is_refused_with_the_name_of_the_field
         ("stop", "text"),
         ("logprobs", True),
         ("stream", True),
+        ("ignore_eos", True),
     }
-    if not isinstance(value, list | dict) and (name, value) in fits:
+    if (not isinstance(value, list | dict) and (name, value) in fits) or (name, value) == ("stop_token_ids", [7]):
         return
     assert refused(**{name: value}).name.startswith(name)
 
 
-@pytest.mark.parametrize("name", [name for name in LIMITS if name in CHAT_FIELDS and name != "logprobs"])
+@pytest.mark.parametrize(
+    "name", [name for name in LIMITS if name in CHAT_FIELDS and name not in ("logprobs", "logit_bias")]
+)
 def test_numbers_stay_inside_the_one_table_of_limits(name: str) -> None:
     limit = LIMITS[name]
+    others = {"max_tokens": MAX_TOKENS} if name == "min_tokens" else {}
     for value in (limit.minimum - 1, limit.maximum + 1 if limit.integer else limit.maximum * 2):
         error = refused(**{name: value})
         assert str(limit) in error.message
-    call(**{name: limit.maximum})
+    call(**{name: limit.maximum}, **others)
     if limit.integer:
         refused(**{name: 1.5})
     else:
         refused(**{name: math.nan})
         refused(**{name: math.inf})
+
+
+def test_biases_arrive_by_rising_id() -> None:
+    asked = call(logit_bias={"50256": -100, "7": 1.5}).request.sampling
+    assert asked.logit_bias == ((7, 1.5), (50256, -100))
+    assert call(logit_bias={}).request.sampling.logit_bias == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"7": 100.5}, "token 7: 100.5 is outside its limits, a number from -100 to 100"),
+        ({"7": -101}, "token 7: -101 is outside its limits"),
+        ({"7": "1"}, 'token 7: "1" is not a number'),
+        ({"7": None}, "token 7: null is not a number"),
+        ({"7": True}, "token 7: true is not a number"),
+        ({"-1": 1}, '"-1" is no token id, a whole number from 0 to'),
+        ({"07": 1}, '"07" is no token id'),
+        ({"1e3": 1}, '"1e3" is no token id'),
+        ({"٣": 1}, "is no token id"),
+        ({"": 1}, '"" is no token id'),
+        ({"9" * 5000: 1}, "is no token id"),
+        ({str(MAX_TOKENS + 1): 1}, "2147483648 is outside its limits"),
+        ({str(token_id): 0 for token_id in range(MAX_LOGIT_BIASES + 1)}, "1,025 tokens are more than the limit of"),
+        ([7], "a list of 1 is not an object"),
+    ],
+)
+def test_a_bias_that_is_none_is_refused_with_its_token(value: object, words: str) -> None:
+    error = refused(logit_bias=value)
+    assert error.name == "logit_bias"
+    assert words in error.message
+
+
+def test_breakers_arrive_or_are_refused() -> None:
+    assert call().request.sampling.dry_sequence_breakers == ("\n", ":", '"', "*")
+    assert call(dry_sequence_breakers=["a", "."]).request.sampling.dry_sequence_breakers == ("a", ".")
+    assert call(dry_sequence_breakers=[]).request.sampling.dry_sequence_breakers == ()
+    for value in ([""], ["x" * (MAX_BREAKER_CHARS + 1)], [7], [None], ["x"] * (MAX_BREAKERS + 1), "x", [LONE]):
+        assert refused(dry_sequence_breakers=value).name == "dry_sequence_breakers"
+
+
+@pytest.mark.parametrize("value", [[None], [-1], [1.5], ["7"], [True], [10**400], [0] * (MAX_STOP_TOKEN_IDS + 1), 7])
+def test_ids_that_end_an_answer_must_be_ids(value: object) -> None:
+    assert refused(stop_token_ids=value).name == "stop_token_ids"
+
+
+def test_how_an_answer_ends_arrives() -> None:
+    request = call(stop_token_ids=[9, 7], min_tokens=3, max_tokens=3, ignore_eos=True).request
+    assert (request.stop_token_ids, request.min_tokens, request.ignore_eos) == ((9, 7), 3, True)
+    request = call().request
+    assert (request.stop_token_ids, request.min_tokens, request.ignore_eos) == ((), 0, False)
+
+
+def test_an_answer_cannot_be_longer_at_least_than_at_most() -> None:
+    assert refused(min_tokens=4, max_tokens=3).message == "min_tokens: 4 are more than the limit of max_tokens, 3"
+    assert refused(min_tokens=4, max_completion_tokens=3).name == "min_tokens"
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_known_name() -> None:

@@ -56,6 +56,26 @@ def test_cutting_the_stream_anywhere_changes_nothing(text, stops):
     assert run(stops, [text]) == run(stops, list(text))
 
 
+@given(st.lists(st.text("abc", max_size=4), max_size=5), st.lists(st.text("abc", max_size=4)), stops_of_few_letters)
+def test_what_is_complete_in_skipped_text_does_not_count_but_what_begins_there_does(skipped, pieces, stops):
+    matcher = StopMatcher(stops)
+    before, text = "".join(skipped), "".join(skipped + pieces)
+    ends = [end for end in range(len(before) + 1, len(text) + 1) if text[:end].endswith(stops)] if stops else []
+    shown = "".join(map(matcher.skip, skipped))
+    may_begin = [size for stop in stops for size in range(len(stop)) if before.endswith(stop[:size])]
+    assert shown == before[: len(before) - max(may_begin, default=0)], "no more is held back than could begin one"
+    stop = None
+    for piece in pieces:
+        if stop is None:
+            added, stop = matcher.push(piece)
+            shown += added
+    if ends:
+        longest = max((each for each in stops if text[: ends[0]].endswith(each)), key=len)
+        assert (shown, stop) == (text[: ends[0] - len(longest)], longest)
+    else:
+        assert (shown + matcher.flush(), stop) == (text, None)
+
+
 @given(st.text("ab", max_size=20), st.text("ab", max_size=10), stops_of_few_letters)
 def test_nothing_comes_after_a_stop(text, more, stops):
     matcher = StopMatcher(stops)
