@@ -18,8 +18,10 @@ from starlette.types import ASGIApp
 from cutaway import __version__
 from cutaway.api.body import off_loop, read_body
 from cutaway.api.chat import ChatAnswer
+from cutaway.api.http_count import HttpCount
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
+from cutaway.api.metrics import CONTENT_TYPE, Metrics
 from cutaway.api.openai import chat_call
 from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
 from cutaway.api.openai_reply import Head, model_list, model_object
@@ -41,8 +43,9 @@ def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> A
     app = FastAPI(title="Cutaway", version=__version__, openapi_url=None, redirect_slashes=False)
     _add_error_handlers(app)
     _add_state_routes(app, engine)
+    metrics = _add_metrics(app, engine)
     _add_openai_routes(app, engine, clock)
-    return RequestIds(app)
+    return RequestIds(HttpCount(app, metrics.count_http))
 
 
 def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
@@ -87,6 +90,16 @@ def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
     @app.get("/version")
     async def version() -> Response:
         return _json({"version": __version__})
+
+
+def _add_metrics(app: FastAPI, engine: EngineClient) -> Metrics:
+    metrics = Metrics(engine)
+
+    @app.get("/metrics")
+    async def scrape() -> Response:
+        return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    return metrics
 
 
 def _state(name: str, holds: bool, **facts: object) -> Response:
