@@ -17,7 +17,9 @@ from starlette.types import ASGIApp
 
 from cutaway import __version__
 from cutaway.api.body import off_loop, read_body
+from cutaway.api.body_guard import BODY_LIMITS, BodyGuard, BodyLimits
 from cutaway.api.chat import ChatAnswer
+from cutaway.api.host_check import HostCheck
 from cutaway.api.http_count import HttpCount
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
@@ -33,19 +35,26 @@ from cutaway.limits import MAX_SEED
 FINGERPRINT_CHARS = 16
 
 
-def build_app(engine: EngineClient, clock: Callable[[], float] = time.time) -> ASGIApp:
+def build_app(
+    engine: EngineClient,
+    clock: Callable[[], float] = time.time,
+    hosts: frozenset[str] | None = None,
+    bodies: BodyLimits = BODY_LIMITS,
+) -> ASGIApp:
     """The server around an engine.
 
     Args:
         engine: answers; the caller closes it.
         clock: seconds since 1970.
+        hosts: names that it answers to, as ``allowed_hosts`` gives them.
+        bodies: limits of what clients send.
     """
     app = FastAPI(title="Cutaway", version=__version__, openapi_url=None, redirect_slashes=False)
     _add_error_handlers(app)
     _add_state_routes(app, engine)
     metrics = _add_metrics(app, engine)
     _add_openai_routes(app, engine, clock)
-    return RequestIds(HttpCount(app, metrics.count_http))
+    return RequestIds(HttpCount(HostCheck(BodyGuard(app, bodies), hosts), metrics.count_http))
 
 
 def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
@@ -73,11 +82,11 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
 
 
 def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         return _state("alive", engine.is_running)
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
         stats = engine.stats()
         return _state(

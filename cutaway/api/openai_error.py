@@ -40,12 +40,16 @@ class HttpError(CutawayError):
         code: of the error.
         message: what happened.
         hint: what to do about it.
+        headers: to send with it.
     """
 
-    def __init__(self, status: int, code: str, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, status: int, code: str, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.code = code
+        self.headers = headers or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ def error_reply(error: Exception, request_id: str) -> ErrorReply:
     message = f"{error.message} (hint: {error.hint})" if error.hint else error.message
     match error:
         case HttpError():
-            return ErrorReply(error.status, INVALID, error.code, message)
+            kind = INVALID if error.status < 500 else SERVER
+            return ErrorReply(error.status, kind, error.code, message, headers=error.headers)
         case InvalidValue():
             return ErrorReply(400, INVALID, error.code, message, error.name)
         case UnknownModel():
