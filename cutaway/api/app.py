@@ -7,6 +7,7 @@ to an error has the shape of OpenAI's.
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +29,7 @@ from cutaway.api.openai import chat_call
 from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
 from cutaway.api.openai_reply import Head, model_list, model_object
 from cutaway.api.request_id import RequestIds
+from cutaway.api.timings import HEADER, read_header
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError, UnknownModel
 from cutaway.limits import MAX_SEED
@@ -75,9 +77,11 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
     async def chat_completions(request: Request) -> Response:
         reply_id = f"chatcmpl-{secrets.token_hex(12)}"
         seed = secrets.randbelow(MAX_SEED)
+        timings = read_header(request.headers.get(HEADER))
         body = await read_body(request)
         call = await off_loop(body, lambda text: chat_call(parse_body(text), model.name, reply_id, seed))
         head = Head(reply_id, int(clock()), model.name, f"fp_{model.fingerprint[:FINGERPRINT_CHARS]}")
+        call = replace(call, timings=call.timings or timings)
         return ChatAnswer(engine, call, head, request.state.request_id)
 
 

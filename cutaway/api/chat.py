@@ -8,6 +8,7 @@ request is aborted; a stream ends with ``[DONE]`` or with an error.
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,8 +19,10 @@ from cutaway.api.openai import ChatCall
 from cutaway.api.openai_error import Unfinished, error_reply
 from cutaway.api.openai_reply import FINISH_REASONS, Head, StreamedAnswer, WholeAnswer
 from cutaway.api.sse import CONTENT_TYPE, DONE, event
+from cutaway.api.timings import timings_object
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError
+from cutaway.glass.measures import measure
 from cutaway.types import Delta
 
 LOG = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ class ChatAnswer(Response):
                 _check(delta)
                 notices += delta.notices
                 answer.take(delta)
-        body = json_bytes(answer.complete(self._head, notices))
+        body = json_bytes(answer.complete(self._head, notices, self._timings()))
         await _start(send, "application/json", (b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.body", "body": body})
 
@@ -72,13 +75,21 @@ class ChatAnswer(Response):
                 async for delta in deltas:
                     _check(delta)
                     await _send_events(send, answer.take(delta))
-                await _send_events(send, answer.end())
+                await _send_events(send, answer.end(self._timings()))
                 end = DONE
             except Exception as error:  # every stream has an end, and its client learns of it
                 if not isinstance(error, CutawayError):
                     LOG.exception("request %s met a bug", self._request_id)
                 end = event(error_reply(error, self._request_id).body())
         await send({"type": "http.response.body", "body": end})
+
+    def _timings(self) -> dict[str, Any] | None:
+        """Where the time of the request went, if its client wants to know; every copy has ended."""
+        if not self._call.timings:
+            return None
+        request = self._call.request
+        receipts = [self._engine.receipt(request.request_id, index) for index in range(request.n)]
+        return timings_object(self._request_id, [None if each is None else measure(each) for each in receipts])
 
 
 async def _first(deltas: AsyncGenerator[Delta, None]) -> tuple[Delta, list[str]]:

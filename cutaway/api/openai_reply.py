@@ -73,15 +73,15 @@ class WholeAnswer:
         if delta.finish is not None:
             self._finishes[delta.index] = delta.finish
 
-    def complete(self, head: Head, notices: Sequence[str]) -> Json:
-        """The object, when every copy has ended."""
+    def complete(self, head: Head, notices: Sequence[str], timings: Json | None = None) -> Json:
+        """The object, when every copy has ended; with timings, if they were asked for."""
         choices = [self._choice(index) for index in range(self.call.request.n)]
         usage = usage_object([self._finishes[index].usage for index in range(self.call.request.n)])
         return {
             **_common(head, "chat.completion"),
             "choices": choices,
             "usage": usage,
-            **_remarks(notices),
+            **_remarks(notices, timings),
         }
 
     def _choice(self, index: int) -> Json:
@@ -133,12 +133,12 @@ class StreamedAnswer:
             chunks.append(self._chunk([_piece(delta.index, {}, finish_reason=reason)]))
         return chunks
 
-    def end(self) -> list[Json]:
-        """What follows the last delta: the usage, if it was asked for."""
-        if not self.call.include_usage:
-            return []
-        usage = usage_object([self._usages[index] for index in range(self.call.request.n)])
-        return [self._chunk([]) | {"usage": usage}]
+    def end(self, timings: Json | None = None) -> list[Json]:
+        """What follows the last delta: the usage and the timings, if they were asked for."""
+        last = self._chunk([]) | _remarks((), timings)
+        if self.call.include_usage:
+            last["usage"] = usage_object([self._usages[index] for index in range(self.call.request.n)])
+        return [last] if self.call.include_usage or timings is not None else []
 
     def _chunk(self, choices: list[Json]) -> Json:
         chunk = {**_common(self.head, "chat.completion.chunk"), "choices": choices}
@@ -167,9 +167,12 @@ def _common(head: Head, kind: str) -> Json:
     }
 
 
-def _remarks(notices: Sequence[str]) -> Json:
-    """What was changed about the request; nothing if nothing was."""
-    return {"cutaway": {"notices": list(notices)}} if notices else {}
+def _remarks(notices: Sequence[str], timings: Json | None = None) -> Json:
+    """What no other server says: what was changed about the request, and timings; nothing if there is neither."""
+    told: Json = {"notices": list(notices)} if notices else {}
+    if timings is not None:
+        told["timings"] = timings
+    return {"cutaway": told} if told else {}
 
 
 def _piece(index: int, delta: Json, tokens: list[Json] | None = None, finish_reason: str | None = None) -> Json:
