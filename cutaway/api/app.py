@@ -30,6 +30,7 @@ from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
 from cutaway.api.openai_reply import Head, model_list, model_object
 from cutaway.api.request_id import RequestIds
 from cutaway.api.timings import HEADER, read_header
+from cutaway.api.trace_context import TraceContext
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError, UnknownModel
 from cutaway.limits import MAX_SEED
@@ -56,7 +57,8 @@ def build_app(
     _add_state_routes(app, engine)
     metrics = _add_metrics(app, engine)
     _add_openai_routes(app, engine, clock)
-    return RequestIds(HttpCount(HostCheck(BodyGuard(app, bodies), hosts), metrics.count_http))
+    guarded = HostCheck(BodyGuard(app, bodies), hosts)
+    return RequestIds(TraceContext(HttpCount(guarded, metrics.count_http)))
 
 
 def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:

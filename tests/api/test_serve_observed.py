@@ -55,3 +55,23 @@ def test_an_answer_is_the_same_with_and_without(server: RunningServer) -> None:
     fields = {"max_tokens": 30, "temperature": 1, "seed": 3, "logprobs": True}
     plain, timed = server.chat(**fields).json(), server.chat(**fields, **WANTED).json()
     assert timed["choices"] == plain["choices"]
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+
+
+def test_every_response_names_the_trace_of_its_caller_and_a_span_of_its_own(server: RunningServer) -> None:
+    answers = [server.ask(method, path, headers=PARENT) for method, path in (("GET", "/health"), ("POST", "/no"))]
+    answers.append(server.ask("GET", "/health", headers=PARENT | {"host": "evil.example"}))
+    answers.append(server.ask("POST", CHAT, server.body(max_tokens=2, stream=True), JSON | PARENT))
+    assert [answer.status for answer in answers] == [200, 404, 421, 200]
+    told = [answer.headers["traceresponse"].split("-") for answer in answers]
+    assert [(version, trace_id, flags) for version, trace_id, _, flags in told] == [("00", TRACE, "00")] * 4
+    assert len({span_id for _, _, span_id, _ in told} - {"00f067aa0ba902b7"}) == 4
+
+
+def test_a_caller_without_a_valid_trace_is_answered_as_ever(server: RunningServer) -> None:
+    for headers in ({}, {"traceparent": "00-nonsense"}, {"traceparent": PARENT["traceparent"].upper()}):
+        answer = server.ask("GET", "/health", headers=headers)
+        assert (answer.status, "traceresponse" in answer.headers) == (200, False)
