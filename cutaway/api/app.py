@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
@@ -28,6 +29,7 @@ from cutaway.api.metrics import CONTENT_TYPE, Metrics
 from cutaway.api.openai import chat_call
 from cutaway.api.openai_error import INVALID, ErrorReply, HttpError, error_reply
 from cutaway.api.openai_reply import Head, model_list, model_object
+from cutaway.api.openapi import RouteFacts, openapi_document
 from cutaway.api.request_id import RequestIds
 from cutaway.api.timings import HEADER, read_header
 from cutaway.api.trace_context import TraceContext
@@ -56,6 +58,7 @@ def build_app(
     _add_error_handlers(app)
     _add_state_routes(app, engine)
     metrics = _add_metrics(app, engine)
+    _add_openapi(app)
     _add_openai_routes(app, engine, clock)
     guarded = HostCheck(BodyGuard(app, bodies), hosts)
     return RequestIds(TraceContext(HttpCount(guarded, metrics.count_http)))
@@ -67,16 +70,19 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
 
     @app.get("/v1/models")
     async def models() -> Response:
+        """The models that answer."""
         return _json(model_list([described]))
 
     @app.get("/v1/models/{model_id:path}")
     async def one_model(model_id: str) -> Response:
+        """One of them."""
         if model_id != model.name:
             raise UnknownModel(f"the model {model_id[:80]!r} does not exist here", hint=f"there is {model.name!r}")
         return _json(described)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
+        """An answer to a conversation, whole or as a stream."""
         reply_id = f"chatcmpl-{secrets.token_hex(12)}"
         seed = secrets.randbelow(MAX_SEED)
         timings = read_header(request.headers.get(HEADER))
@@ -90,10 +96,12 @@ def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], f
 def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
     @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
+        """Whether the engine is alive."""
         return _state("alive", engine.is_running)
 
     @app.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
+        """Whether requests are taken, and how busy the engine is."""
         stats = engine.stats()
         return _state(
             "ready",
@@ -104,6 +112,7 @@ def _add_state_routes(app: FastAPI, engine: EngineClient) -> None:
 
     @app.get("/version")
     async def version() -> Response:
+        """The version of the server."""
         return _json({"version": __version__})
 
 
@@ -112,9 +121,19 @@ def _add_metrics(app: FastAPI, engine: EngineClient) -> Metrics:
 
     @app.get("/metrics")
     async def scrape() -> Response:
+        """What an operator watches, for Prometheus."""
         return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     return metrics
+
+
+def _add_openapi(app: FastAPI) -> None:
+    @app.get("/openapi.json")
+    async def openapi() -> Response:
+        """This document."""
+        routes = [route for route in app.routes if isinstance(route, APIRoute)]
+        facts = [RouteFacts(route.path_format, [*(route.methods or ())], route.description) for route in routes]
+        return _json(openapi_document(facts, __version__))
 
 
 def _state(name: str, holds: bool, **facts: object) -> Response:

@@ -75,3 +75,16 @@ def test_a_caller_without_a_valid_trace_is_answered_as_ever(server: RunningServe
     for headers in ({}, {"traceparent": "00-nonsense"}, {"traceparent": PARENT["traceparent"].upper()}):
         answer = server.ask("GET", "/health", headers=headers)
         assert (answer.status, "traceresponse" in answer.headers) == (200, False)
+
+
+def test_the_openapi_document_has_the_routes_that_there_are(server: RunningServer) -> None:
+    answer = server.ask("GET", "/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    paths = answer.json()["paths"]
+    assert {"/v1/chat/completions", "/v1/models/{model_id}", "/metrics", "/openapi.json"} <= paths.keys()
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            body = server.body(max_tokens=1) if "requestBody" in operation else None
+            told = server.ask(method.upper(), path.replace("{model_id}", server.model), body, JSON)
+            assert told.status == 200, (method, path)
+            assert operation["summary"].endswith(".")
