@@ -27,7 +27,7 @@ from cutaway.scheduler.plan import StepPlan, StepResult
 
 STEP_SECONDS = 0.1
 MAX_RUNNING, MAX_WAITING = 4, 4
-IMPATIENT_SECONDS = 1.0
+IMPATIENT_SECONDS = 0.5
 FEW_BYTES = 100_000
 OTHER_NAME = "pc.example"
 

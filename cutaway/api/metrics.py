@@ -70,8 +70,9 @@ class Metrics:
         return generate_latest(_WithoutBirthdays(self._registry))
 
     def _take(self, progress: Progress) -> None:
-        self._num_prompt_tokens.inc(progress.num_prompt_tokens)
         self._num_generated.inc(progress.num_generated_tokens)
+        if progress.num_prompt_tokens:  # seldom, while the line above is run for every token
+            self._num_prompt_tokens.inc(progress.num_prompt_tokens)
         finish = progress.finish
         if finish is None:
             return

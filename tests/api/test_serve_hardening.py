@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from conftest import CutawayCommand
@@ -27,11 +26,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         assert len(server.lines) == 1
 
 
-@pytest.fixture
-def slow(tmp_path: Path) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """An impatient server whose engine is slow."""
-    (tmp_path / "slow").touch()
-    with running_fake(tmp_path, "impatient") as server:
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "slow").touch()
+    with running_fake(folder, "impatient") as server:
         yield server
 
 
@@ -122,23 +122,23 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: 
 
 def test_a_slow_body_is_refused_in_time(server: RunningServer) -> None:
     dripping = [b"{"] + [b" "] * 8
-    told = say(server, HEAD + b"content-length: 1000\r\n\r\n", *dripping, pause_s=0.3)
+    told = say(server, HEAD + b"content-length: 1000\r\n\r\n", *dripping, pause_s=0.15)
     assert refusal(told) == (408, "body_timeout")
     assert b"connection: close" in told.lower()
     chunks = [b"1\r\n \r\n"] * 8
-    told = say(server, HEAD + b"transfer-encoding: chunked\r\n\r\n", *chunks, pause_s=0.3)
+    told = say(server, HEAD + b"transfer-encoding: chunked\r\n\r\n", *chunks, pause_s=0.15)
     assert refusal(told) == (408, "body_timeout")
 
 
 def test_a_slow_head_is_refused_in_time(server: RunningServer) -> None:
-    told = say(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n", *[b"x-a: b\r\n"] * 8, pause_s=0.3)
+    told = say(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n", *[b"x-a: b\r\n"] * 8, pause_s=0.15)
     assert refusal(told) == (408, "head_timeout")
     assert say(server) == b"", "who says nothing is told nothing"
 
 
 def test_a_slow_second_head_is_refused_in_time(server: RunningServer) -> None:
     first = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    told = say(server, first, first[:20], *[b"x"] * 8, pause_s=0.3)
+    told = say(server, first, first[:20], *[b"x"] * 8, pause_s=0.15)
     answer, refused = told.split(b"HTTP/1.1 ", 2)[1:]
     assert answer.startswith(b"200 ")
     assert refusal(b"HTTP/1.1 " + refused) == (408, "head_timeout")
@@ -146,7 +146,7 @@ def test_a_slow_second_head_is_refused_in_time(server: RunningServer) -> None:
 
 def test_a_body_that_nobody_wants_cannot_go_on_for_ever(server: RunningServer) -> None:
     told = say(
-        server, b"POST /no HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n", *[b"x"] * 10, pause_s=0.3
+        server, b"POST /no HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n", *[b"x"] * 10, pause_s=0.15
     )
     assert refusal(told) == (404, "unknown_url")
 
@@ -154,10 +154,10 @@ def test_a_body_that_nobody_wants_cannot_go_on_for_ever(server: RunningServer) -
 def test_an_answer_may_take_longer_than_a_head_or_a_body(slow: RunningServer) -> None:
     connection = slow.connect()
     for _ in range(2):
-        connection.request("POST", CHAT, slow.body(max_tokens=15), JSON)
+        connection.request("POST", CHAT, slow.body(max_tokens=8), JSON)
         response = connection.getresponse()
         assert response.status == 200
-        assert json.loads(response.read())["usage"]["completion_tokens"] == 15
+        assert json.loads(response.read())["usage"]["completion_tokens"] == 8
     connection.close()
 
 

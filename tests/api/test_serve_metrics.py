@@ -22,6 +22,12 @@ def server(folder: Path) -> Iterator[RunningServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_fake(tmp_path_factory.mktemp("told")) as server:
+        yield server
+
+
 def scrape(server: RunningServer) -> Scraped:
     answer = server.ask("GET", "/metrics")
     assert answer.status == 200
@@ -96,8 +102,8 @@ def test_copies_that_wait_for_their_prompt_are_told_apart(server: RunningServer,
     connection.close()
 
 
-def test_nothing_that_clients_send_makes_a_series(server: RunningServer) -> None:
-    dice = random.Random(5)
+def test_nothing_that_clients_send_makes_a_series(shared: RunningServer) -> None:
+    server, dice = shared, random.Random(5)
 
     def send(number: int) -> None:
         word = f"{number}-{dice.randrange(10**9)}"
@@ -114,8 +120,8 @@ def test_nothing_that_clients_send_makes_a_series(server: RunningServer) -> None
     assert scrape_until(server, "200", 40).series == before
 
 
-def test_every_series_has_a_name_of_ours_and_a_line_of_help(server: RunningServer) -> None:
-    told = scrape(server)
+def test_every_series_has_a_name_of_ours_and_a_line_of_help(shared: RunningServer) -> None:
+    told = scrape(shared)
     assert len(told.families) > 15
     for family in told.families.values():
         assert family.name.startswith("cutaway_")
