@@ -10,6 +10,8 @@ import pytest
 from running_server import CHAT, JSON, RunningServer, events, running_fake
 from scraped import Scraped
 
+DOCS = Path(__file__).parent.parent.parent / "docs" / "serve.md"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -86,7 +88,10 @@ def test_requests_that_run_wait_leave_and_are_refused_are_seen(server: RunningSe
     for connection in connections:
         connection.close()
     server.wait_for((0, 0))
-    told = scrape_until(server, "503", 1)
+    told = scrape_until(server, "499", 6)  # all but the two streams that had begun
+    assert told.http() == {(CHAT, "499"): 6, (CHAT, "200"): 2, (CHAT, "503"): 1} | {
+        key: value for key, value in told.http().items() if key[0] in ("/metrics", "/ready")
+    }
     assert told.finished() == {"aborted": 8, "rejected": 1}
     assert told.get("generation_tokens_total") == told.get("request_generation_tokens_sum") > 0
     assert told.get("kv_cache_usage_perc") == told.get("num_requests_running") == 0
@@ -123,7 +128,10 @@ def test_nothing_that_clients_send_makes_a_series(shared: RunningServer) -> None
 def test_every_series_has_a_name_of_ours_and_a_line_of_help(shared: RunningServer) -> None:
     told = scrape(shared)
     assert len(told.families) > 15
+    docs = DOCS.read_text(encoding="utf-8")
     for family in told.families.values():
+        name = family.name.removeprefix("cutaway_") + ("_total" if family.type == "counter" else "")
+        assert f"`{name}`" in docs
         assert family.name.startswith("cutaway_")
         assert family.documentation.endswith(".")
     labels = {name for sample in told.samples for name in sample.labels}
