@@ -8,7 +8,7 @@ request is aborted; a stream ends with ``[DONE]`` or with an error.
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import Any
+from functools import partial
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,10 +19,9 @@ from cutaway.api.openai import ChatCall
 from cutaway.api.openai_error import Unfinished, error_reply
 from cutaway.api.openai_reply import FINISH_REASONS, Head, StreamedAnswer, WholeAnswer
 from cutaway.api.sse import CONTENT_TYPE, DONE, event
-from cutaway.api.timings import timings_object
+from cutaway.api.timings import tell_timings
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError
-from cutaway.glass.measures import measure
 from cutaway.types import Delta
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +43,7 @@ class ChatAnswer(Response):
         self._call = call
         self._head = head
         self._request_id = request_id
+        self._timings = partial(tell_timings, engine, call.request, request_id) if call.timings else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer.
@@ -54,19 +54,19 @@ class ChatAnswer(Response):
         await until_left(receive, self._stream(send) if self._call.stream else self._whole(send))
 
     async def _whole(self, send: Send) -> None:
-        answer = WholeAnswer(self._call, self._engine.spelling)
+        answer = WholeAnswer(self._call, self._engine.spelling, self._timings)
         notices: list[str] = []
         async with aclosing(self._engine.submit(self._call.request)) as deltas:
             async for delta in deltas:
                 _check(delta)
                 notices += delta.notices
                 answer.take(delta)
-        body = json_bytes(answer.complete(self._head, notices, self._timings()))
+        body = json_bytes(answer.complete(self._head, notices))
         await _start(send, "application/json", (b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.body", "body": body})
 
     async def _stream(self, send: Send) -> None:
-        answer = StreamedAnswer(self._call, self._engine.spelling, self._head)
+        answer = StreamedAnswer(self._call, self._engine.spelling, self._head, self._timings)
         async with aclosing(self._engine.submit(self._call.request)) as deltas:
             first, notices = await _first(deltas)
             await _start(send, CONTENT_TYPE, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
@@ -75,21 +75,13 @@ class ChatAnswer(Response):
                 async for delta in deltas:
                     _check(delta)
                     await _send_events(send, answer.take(delta))
-                await _send_events(send, answer.end(self._timings()))
+                await _send_events(send, answer.end())
                 end = DONE
             except Exception as error:  # every stream has an end, and its client learns of it
                 if not isinstance(error, CutawayError):
                     LOG.exception("request %s met a bug", self._request_id)
                 end = event(error_reply(error, self._request_id).body())
         await send({"type": "http.response.body", "body": end})
-
-    def _timings(self) -> dict[str, Any] | None:
-        """Where the time of the request went, if its client wants to know; every copy has ended."""
-        if not self._call.timings:
-            return None
-        request = self._call.request
-        receipts = [self._engine.receipt(request.request_id, index) for index in range(request.n)]
-        return timings_object(self._request_id, [None if each is None else measure(each) for each in receipts])
 
 
 async def _first(deltas: AsyncGenerator[Delta, None]) -> tuple[Delta, list[str]]:

@@ -56,10 +56,12 @@ class WholeAnswer:
     Attributes:
         call: what was asked.
         spell: how the vocabulary writes a token.
+        timings: tells where the time went, once every copy has ended; ``None`` if nobody wants to know.
     """
 
     call: ChatCall
     spell: Spell
+    timings: Callable[[], Json] | None = None
     _texts: dict[int, list[str]] = field(default_factory=dict, init=False)
     _tokens: dict[int, list[Json]] = field(default_factory=dict, init=False)
     _finishes: dict[int, Finish] = field(default_factory=dict, init=False)
@@ -73,15 +75,15 @@ class WholeAnswer:
         if delta.finish is not None:
             self._finishes[delta.index] = delta.finish
 
-    def complete(self, head: Head, notices: Sequence[str], timings: Json | None = None) -> Json:
-        """The object, when every copy has ended; with timings, if they were asked for."""
+    def complete(self, head: Head, notices: Sequence[str]) -> Json:
+        """The object, when every copy has ended."""
         choices = [self._choice(index) for index in range(self.call.request.n)]
         usage = usage_object([self._finishes[index].usage for index in range(self.call.request.n)])
         return {
             **_common(head, "chat.completion"),
             "choices": choices,
             "usage": usage,
-            **_remarks(notices, timings),
+            **_remarks(notices, self.timings),
         }
 
     def _choice(self, index: int) -> Json:
@@ -106,11 +108,13 @@ class StreamedAnswer:
         call: what was asked.
         spell: how the vocabulary writes a token.
         head: what stands in every chunk.
+        timings: tells where the time went, once every copy has ended; ``None`` if nobody wants to know.
     """
 
     call: ChatCall
     spell: Spell
     head: Head
+    timings: Callable[[], Json] | None = None
     _usages: dict[int, Usage] = field(default_factory=dict, init=False)
 
     def begin(self, notices: Sequence[str]) -> list[Json]:
@@ -133,12 +137,12 @@ class StreamedAnswer:
             chunks.append(self._chunk([_piece(delta.index, {}, finish_reason=reason)]))
         return chunks
 
-    def end(self, timings: Json | None = None) -> list[Json]:
+    def end(self) -> list[Json]:
         """What follows the last delta: the usage and the timings, if they were asked for."""
-        last = self._chunk([]) | _remarks((), timings)
+        told = _remarks((), self.timings)
         if self.call.include_usage:
-            last["usage"] = usage_object([self._usages[index] for index in range(self.call.request.n)])
-        return [last] if self.call.include_usage or timings is not None else []
+            told["usage"] = usage_object([self._usages[index] for index in range(self.call.request.n)])
+        return [self._chunk([]) | told] if told else []
 
     def _chunk(self, choices: list[Json]) -> Json:
         chunk = {**_common(self.head, "chat.completion.chunk"), "choices": choices}
@@ -167,11 +171,11 @@ def _common(head: Head, kind: str) -> Json:
     }
 
 
-def _remarks(notices: Sequence[str], timings: Json | None = None) -> Json:
+def _remarks(notices: Sequence[str], timings: Callable[[], Json] | None = None) -> Json:
     """What no other server says: what was changed about the request, and timings; nothing if there is neither."""
     told: Json = {"notices": list(notices)} if notices else {}
     if timings is not None:
-        told["timings"] = timings
+        told["timings"] = timings()
     return {"cutaway": told} if told else {}
 
 

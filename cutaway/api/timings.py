@@ -6,8 +6,10 @@ Owns the shape. Refuses to know how it is asked for. The numbers are those of th
 from collections.abc import Sequence
 from typing import Any
 
+from cutaway.engine.client import EngineClient
 from cutaway.errors import InvalidValue
-from cutaway.glass.measures import Measures
+from cutaway.glass.measures import Measures, measure
+from cutaway.types import GenerationRequest
 
 HEADER = "x-cutaway-timings"
 SWITCH = {"1": True, "true": True, "0": False, "false": False}
@@ -25,6 +27,12 @@ def read_header(value: str | None) -> bool:
     if value not in SWITCH:
         raise InvalidValue(HEADER, f"{value[:20]!r} is none of {', '.join(SWITCH)}")
     return SWITCH[value]
+
+
+def tell_timings(engine: EngineClient, request: GenerationRequest, request_id: str) -> dict[str, Any]:
+    """The timings of a request whose copies have all ended; ``request_id`` is how the client knows it."""
+    receipts = [engine.receipt(request.request_id, index) for index in range(request.n)]
+    return timings_object(request_id, [None if receipt is None else measure(receipt) for receipt in receipts])
 
 
 def timings_object(request_id: str, measures: Sequence[Measures | None]) -> dict[str, Any]:

@@ -70,21 +70,24 @@ def test_times_are_in_milliseconds_and_null_where_nobody_knows() -> None:
 
 
 def test_an_answer_has_them_beside_the_notices() -> None:
-    answer = WholeAnswer(call(), spell)
+    answer, plain = WholeAnswer(call(), spell, lambda: TOLD), WholeAnswer(call(), spell)
     answer.take(END)
-    assert answer.complete(HEAD, ["lowered"], TOLD)["cutaway"] == {"notices": ["lowered"], "timings": TOLD}
-    assert answer.complete(HEAD, [], TOLD)["cutaway"] == {"timings": TOLD}
-    assert "cutaway" not in answer.complete(HEAD, [])
+    plain.take(END)
+    assert answer.complete(HEAD, ["lowered"])["cutaway"] == {"notices": ["lowered"], "timings": TOLD}
+    assert answer.complete(HEAD, [])["cutaway"] == {"timings": TOLD}
+    assert "cutaway" not in plain.complete(HEAD, [])
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_a_stream_has_them_in_its_last_chunk(include_usage: bool) -> None:
     asked = call(stream=True, stream_options={"include_usage": include_usage})
-    answer = StreamedAnswer(asked, spell, HEAD)
+    answer = StreamedAnswer(asked, spell, HEAD, lambda: TOLD)
     answer.begin([])
     assert not any("cutaway" in chunk for chunk in answer.take(END))
-    (last,) = answer.end(TOLD)
+    (last,) = answer.end()
     assert (last["choices"], last["cutaway"]) == ([], {"timings": TOLD})
     assert ("usage" in last) == include_usage
     assert not include_usage or last["usage"]["completion_tokens"] == 3
-    assert len(answer.end()) == include_usage
+    plain = StreamedAnswer(asked, spell, HEAD)
+    plain.take(END)
+    assert len(plain.end()) == include_usage
