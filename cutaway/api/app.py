@@ -21,7 +21,7 @@ from cutaway import __version__
 from cutaway.api.body import off_loop, read_body
 from cutaway.api.body_guard import BODY_LIMITS, BodyGuard, BodyLimits
 from cutaway.api.chat import ChatAnswer
-from cutaway.api.host_check import HostCheck
+from cutaway.api.head_check import HeadCheck
 from cutaway.api.http_count import HttpCount
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
@@ -60,7 +60,7 @@ def build_app(
     metrics = _add_metrics(app, engine)
     _add_openapi(app)
     _add_openai_routes(app, engine, clock)
-    guarded = HostCheck(BodyGuard(app, bodies), hosts)
+    guarded = HeadCheck(BodyGuard(app, bodies), hosts)
     return RequestIds(TraceContext(HttpCount(guarded, metrics.count_http)))
 
 

@@ -126,6 +126,15 @@ def test_the_browser_gets_no_leave_to_ask_or_to_tell(server: RunningServer, orig
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
+def test_a_length_that_is_told_in_two_ways_is_refused_and_nothing_else_is_read(server: RunningServer) -> None:
+    smuggled = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    both = b"content-length: %d\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" % (len(smuggled) + 5)
+    for head in (HEAD, HEAD.replace(CHAT.encode(), b"/no")):
+        told = say(server, head + both + smuggled)
+        assert told.count(b"HTTP/1.1 ") == 1
+        assert refusal(told) == (400, "ambiguous_length")
+
+
 def test_a_slow_body_is_refused_in_time(server: RunningServer) -> None:
     dripping = [b"{"] + [b" "] * 8
     told = say(server, HEAD + b"content-length: 1000\r\n\r\n", *dripping, pause_s=0.15)
