@@ -93,7 +93,7 @@ class _Body:
 
 def _too_slow(seconds: float) -> HttpError:
     text = f"the body was not there after the limit of {seconds:g} seconds"
-    # What comes late would be read as the next request.
+    # Its rest would keep the connection as long as the client likes.
     return HttpError(408, "body_timeout", text, headers={"connection": "close"})
 
 

@@ -38,11 +38,12 @@ class _Stream:
         return self.sink(delta)
 
     def _advance(self, delta: Delta, receipt: Receipt | None) -> Progress:
-        before = self.num_generated.pop(delta.index)
+        before = self.num_generated[delta.index]
         if delta.finish is None:
             after = self.num_generated[delta.index] = before + len(delta.choices)
         else:
             after = delta.finish.usage.completion_tokens  # more than before, if the text of the last token broke
+            del self.num_generated[delta.index]
         num_read = 0 if self.is_read or not after else self.num_prompt_tokens
         self.is_read = self.is_read or after > 0
         return Progress(num_read, after - before, delta.finish, receipt)
