@@ -21,6 +21,7 @@ from cutaway import __version__
 from cutaway.api.body import off_loop, read_body
 from cutaway.api.body_guard import BODY_LIMITS, BodyGuard, BodyLimits
 from cutaway.api.chat import ChatAnswer
+from cutaway.api.docs_page import SECURITY, docs_page
 from cutaway.api.head_check import HeadCheck
 from cutaway.api.http_count import HttpCount
 from cutaway.api.json_body import parse_body
@@ -54,7 +55,7 @@ def build_app(
         hosts: names that it answers to, as ``allowed_hosts`` gives them.
         bodies: limits of what clients send.
     """
-    app = FastAPI(title="Cutaway", version=__version__, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     _add_error_handlers(app)
     _add_state_routes(app, engine)
     metrics = _add_metrics(app, engine)
@@ -128,12 +129,20 @@ def _add_metrics(app: FastAPI, engine: EngineClient) -> Metrics:
 
 
 def _add_openapi(app: FastAPI) -> None:
-    @app.get("/openapi.json")
-    async def openapi() -> Response:
-        """This document."""
+    def document() -> dict[str, Any]:
         routes = [route for route in app.routes if isinstance(route, APIRoute)]
         facts = [RouteFacts(route.path_format, [*(route.methods or ())], route.description) for route in routes]
-        return _json(openapi_document(facts, __version__))
+        return openapi_document(facts, __version__)
+
+    @app.get("/openapi.json")
+    async def openapi() -> Response:
+        """All routes, for programs."""
+        return _json(document())
+
+    @app.get("/docs")
+    async def docs() -> Response:
+        """All routes, for people."""
+        return Response(docs_page(document()), headers=SECURITY, media_type="text/html")
 
 
 def _state(name: str, holds: bool, **facts: object) -> Response:

@@ -25,8 +25,8 @@ MAX_RUNNING = 64
 def serve(options: ModelOptions, host: str, port: int, allowed_host: tuple[str, ...]) -> None:
     """Answer the clients of OpenAI's API over HTTP.
 
-    Routes: /v1/chat/completions, /v1/models, /health, /ready, /metrics, /version, /openapi.json. Ctrl-C lets requests
-    finish; pressed again, it stops them.
+    Routes: /v1/chat/completions, /v1/models, /health, /ready, /metrics, /version, /docs, /openapi.json. Ctrl-C lets
+    requests finish; pressed again, it stops them.
     """
     check_number("port", port)
     engine_options = options.engine(MAX_RUNNING)

@@ -88,3 +88,10 @@ def test_the_openapi_document_has_the_routes_that_there_are(server: RunningServe
             told = server.ask(method.upper(), path.replace("{model_id}", server.model), body, JSON)
             assert told.status == 200, (method, path)
             assert operation["summary"].endswith(".")
+
+
+def test_the_page_for_people_loads_and_runs_nothing(server: RunningServer) -> None:
+    answer = server.ask("GET", "/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert CHAT in answer.body.decode()

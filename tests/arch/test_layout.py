@@ -113,6 +113,6 @@ def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
     text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
     fields = {*CHAT_FIELDS, *SAYING_NOTHING, *STREAM_FIELDS, *EMPTY_IN_MESSAGES}
     routes = re.findall(r'@app\.\w+\("([^"]+)"', (PACKAGE / "api" / "app.py").read_text(encoding="utf-8"))
-    assert len(routes) == 8
+    assert len(routes) == 9
     names = fields | {route.replace("model_id:path", "id") for route in routes}
     assert [name for name in sorted(names) if f"{name}`" not in text] == []

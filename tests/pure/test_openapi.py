@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.api.docs_page import docs_page
 from cutaway.api.openai import CHAT_FIELDS, SAYING_NOTHING, chat_call
 from cutaway.api.openapi import LIMIT_OF, RouteFacts, chat_schema, number_schema, openapi_document
 from cutaway.errors import CutawayError
@@ -147,13 +149,15 @@ def test_every_field_has_a_schema_that_says_something() -> None:
     assert silent == []
 
 
+ROUTES = [
+    RouteFacts("/health", ["HEAD", "GET"], "Whether it is alive."),
+    RouteFacts("/v1/models/{model_id}", ["GET"], "One of <them>."),
+    RouteFacts("/v1/chat/completions", ["POST"], "An answer."),
+]
+
+
 def test_the_document_has_every_route_with_its_methods_and_its_parts() -> None:
-    routes = [
-        RouteFacts("/health", ["HEAD", "GET"], "Whether it is alive."),
-        RouteFacts("/v1/models/{model_id}", ["GET"], "One of them."),
-        RouteFacts("/v1/chat/completions", ["POST"], "An answer."),
-    ]
-    document = openapi_document(routes, "1.2")
+    document = openapi_document(ROUTES, "1.2")
     assert document["info"] == {"title": "Cutaway", "version": "1.2"}
     assert {path: list(told) for path, told in document["paths"].items()} == {
         "/health": ["get", "head"],
@@ -169,3 +173,16 @@ def test_the_document_has_every_route_with_its_methods_and_its_parts() -> None:
     for each in referred:
         name = each["$ref"].removeprefix("#/components/schemas/")
         assert name in document["components"]["schemas"]
+
+
+def test_the_page_has_every_route_and_field_and_loads_nothing() -> None:
+    page = docs_page(openapi_document(ROUTES, "1.2"))
+    cells = re.findall(r"<td>([^<]*)</td>", page)
+    assert {"/health", "GET, HEAD", "One of &lt;them&gt;.", *CHAT_FIELDS, *SAYING_NOTHING} <= set(cells)
+    assert cells[cells.index("temperature") + 1 :][:2] == [
+        "number, minimum 0.0, maximum 2.0",
+        LIMITS["temperature"].hint,
+    ]
+    tags = set(re.findall(r"</?([a-z0-9]+)", page))
+    assert tags == {"html", "meta", "title", "h1", "h2", "p", "a", "table", "tr", "th", "td"}
+    assert re.findall(r"(?:src|href)=\"([^\"]*)", page) == ["/openapi.json"]
