@@ -56,6 +56,10 @@ MAX_PROMPTS = 1024
 MAX_ANSWERS = 1024
 MAX_BODY_BYTES = 32 << 20
 MAX_BODY_VALUES = 200_000
+MAX_BODIES_BYTES = 256 << 20  # of all requests under way
+BODY_SECONDS = 60.0  # for a whole body; the longest one needs half a megabyte a second
+HEAD_SECONDS = 20.0  # for the headers
+MAX_HEAD_BYTES = 16 << 10  # of the headers
 
 LIMITS: Mapping[str, Limit] = {
     "temperature": Limit(0.0, 2.0, hint="0 always takes the most likely token; 1 is the model's own distribution"),

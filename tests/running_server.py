@@ -167,9 +167,9 @@ def running(program: Sequence[str], env: Mapping[str, str] | None = None) -> Ite
 
 
 @contextmanager
-def running_fake(folder: Path) -> Iterator[RunningServer]:
+def running_fake(folder: Path, *options: str) -> Iterator[RunningServer]:
     """A server around a fake engine; files in the folder tell it how to behave, see ``fake_server``."""
-    with running([sys.executable, str(FAKE_SERVER), str(folder)], dict(os.environ)) as server:
+    with running([sys.executable, str(FAKE_SERVER), str(folder), *options], dict(os.environ)) as server:
         yield server
 
 

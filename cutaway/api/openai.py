@@ -39,12 +39,14 @@ class ChatCall:
         num_top: how many alternatives of each token to tell; ``None`` tells no log-probabilities.
         stream: whether the answer comes in pieces.
         include_usage: whether the last piece tells the usage.
+        timings: whether the answer tells where its time went.
     """
 
     request: GenerationRequest
     num_top: int | None
     stream: bool
     include_usage: bool
+    timings: bool = False
 
 
 def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
@@ -78,7 +80,8 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
     stream = fields.get("stream", False)
     if "stream_options" in fields and not stream:
         raise InvalidValue("stream_options", "they are for streams only", hint='set "stream" to true')
-    return ChatCall(request, num_top, stream, fields.get("stream_options", {}).get("include_usage", False))
+    include_usage = fields.get("stream_options", {}).get("include_usage", False)
+    return ChatCall(request, num_top, stream, include_usage, fields.get("cutaway", {}).get("timings", False))
 
 
 def _max_tokens(fields: Mapping[str, Any]) -> int | None:
@@ -129,6 +132,10 @@ def _read_stream_options(name: str, value: object) -> dict[str, Any]:
     return read_fields(value, STREAM_FIELDS, f"{name}.", _refuse_inner_field)
 
 
+def _read_cutaway(name: str, value: object) -> dict[str, Any]:
+    return read_fields(value, CUTAWAY_FIELDS, f"{name}.", _refuse_inner_field)
+
+
 def _refuse_chat_field(prefix: str, name: str, value: object) -> InvalidValue | None:
     if name in SAYING_NOTHING:
         return unsupported_field(name, value, SAYING_NOTHING[name])
@@ -139,8 +146,9 @@ def _refuse_inner_field(prefix: str, name: str, value: object) -> InvalidValue |
     is_messages = prefix.startswith("messages")
     if is_messages and name in EMPTY_IN_MESSAGES:
         return InvalidValue(prefix + name, "it is not supported", hint="leave it out") if value else None
-    known = [*MESSAGE_FIELDS, *PART_FIELDS] if is_messages else [*STREAM_FIELDS]
-    return unknown_field(prefix, name, known)
+    if is_messages:
+        return unknown_field(prefix, name, [*MESSAGE_FIELDS, *PART_FIELDS])
+    return unknown_field(prefix, name, [*(CUTAWAY_FIELDS if prefix.startswith("cutaway") else STREAM_FIELDS)])
 
 
 # Accepted, of the right kind only, and without effect.
@@ -166,9 +174,12 @@ CHAT_FIELDS: Mapping[str, Reader] = {
     "top_logprobs": number("logprobs"),
     "stream": read_flag,
     "stream_options": _read_stream_options,
+    "cutaway": _read_cutaway,
     **HARMLESS,
 }
 STREAM_FIELDS: Mapping[str, Reader] = {"include_usage": read_flag, "include_obfuscation": read_flag}
+# What no other server has.
+CUTAWAY_FIELDS: Mapping[str, Reader] = {"timings": read_flag}
 MESSAGE_FIELDS: Mapping[str, Reader] = {"role": _read_role, "content": _read_content}
 PART_FIELDS: Mapping[str, Reader] = {"type": read_text, "text": read_text}
 # Not supported, but what clients send that repeat an answer of OpenAI's: with nothing in it.

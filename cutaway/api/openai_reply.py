@@ -63,11 +63,13 @@ class WholeAnswer:
         call: what was asked.
         spell: how the vocabulary writes a token.
         head: what stands in the object.
+        timings: tells where the time went, once every copy has ended; ``None`` if nobody wants to know.
     """
 
     call: ChatCall
     spell: Spell
     head: Head
+    timings: Callable[[], Json] | None = None
     _texts: dict[int, list[str]] = field(default_factory=dict, init=False)
     _tokens: dict[int, list[Json]] = field(default_factory=dict, init=False)
     _finishes: dict[int, Finish] = field(default_factory=dict, init=False)
@@ -89,7 +91,7 @@ class WholeAnswer:
             **head_object(self.head, "chat.completion"),
             "choices": choices,
             "usage": usage,
-            **remarks(notices),
+            **remarks(notices, self.timings),
         }
 
     def _choice(self, index: int) -> Json:
@@ -114,11 +116,13 @@ class StreamedAnswer:
         call: what was asked.
         spell: how the vocabulary writes a token.
         head: what stands in every chunk.
+        timings: tells where the time went, once every copy has ended; ``None`` if nobody wants to know.
     """
 
     call: ChatCall
     spell: Spell
     head: Head
+    timings: Callable[[], Json] | None = None
     _usages: dict[int, Usage] = field(default_factory=dict, init=False)
 
     def begin(self, first: Delta, notices: Sequence[str]) -> list[Json]:
@@ -142,11 +146,11 @@ class StreamedAnswer:
         return chunks
 
     def end(self) -> list[Json]:
-        """What follows the last delta: the usage, if it was asked for."""
-        if not self.call.include_usage:
-            return []
-        usage = usage_object([self._usages[index] for index in range(self.call.request.n)])
-        return [self._chunk([]) | {"usage": usage}]
+        """What follows the last delta: the usage and the timings, if they were asked for."""
+        told = remarks((), self.timings)
+        if self.call.include_usage:
+            told["usage"] = usage_object([self._usages[index] for index in range(self.call.request.n)])
+        return [self._chunk([]) | told] if told else []
 
     def _chunk(self, choices: list[Json]) -> Json:
         chunk = {**head_object(self.head, "chat.completion.chunk"), "choices": choices}
@@ -176,9 +180,12 @@ def head_object(head: Head, kind: str) -> Json:
     }
 
 
-def remarks(notices: Sequence[str]) -> Json:
-    """What was changed about the request; nothing if nothing was."""
-    return {"cutaway": {"notices": list(notices)}} if notices else {}
+def remarks(notices: Sequence[str], timings: Callable[[], Json] | None = None) -> Json:
+    """What no other server says: what was changed about the request, and timings; nothing if there is neither."""
+    told: Json = {"notices": list(notices)} if notices else {}
+    if timings is not None:
+        told["timings"] = timings()
+    return {"cutaway": told} if told else {}
 
 
 def _piece(index: int, delta: Json, tokens: list[Json] | None = None, finish_reason: str | None = None) -> Json:

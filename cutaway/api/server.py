@@ -15,6 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cutaway.api.address import listen
+from cutaway.api.connection import Connection
+from cutaway.limits import MAX_HEAD_BYTES
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Requests that end so soon are not worth a line.
@@ -31,13 +33,21 @@ class Server(uvicorn.Server):
         app: what answers.
         tell: takes a line for whoever runs the server.
         stop_engine: ends all requests; may take as long as a step.
+        connection: what speaks HTTP with a client.
     """
 
-    def __init__(self, app: ASGIApp, tell: Callable[[str], None], stop_engine: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tell: Callable[[str], None],
+        stop_engine: Callable[[], None],
+        connection: type[Connection] = Connection,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=connection,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

@@ -4,7 +4,7 @@ Owns the seam: an answer in a vendor's shapes, whole or as events, and how its e
 know fields. The vendors themselves are at the end.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,5 +80,18 @@ class Vendor:
     ping_seconds: float = 15.0  # proxies lose patience after 50 to 120 seconds
 
 
+MESSAGES = "/v1/messages"
+ANTHROPIC_VERSION = b"anthropic-version"
 OPENAI = Vendor(openai_error.error_reply, event, DONE, b"")
 ANTHROPIC = Vendor(anthropic_error.error_reply, typed_event, b"", PING)
+
+
+def vendor_of(path: str, headers: Collection[bytes]) -> Vendor:
+    """Whose client sent a request.
+
+    Args:
+        path: that it asked for.
+        headers: names of all that it sent, in small letters.
+    """
+    is_messages = path == MESSAGES or path.startswith(f"{MESSAGES}/")
+    return ANTHROPIC if is_messages or ANTHROPIC_VERSION in headers else OPENAI

@@ -3,6 +3,7 @@
 import click
 
 from cutaway.api.address import is_local, open_socket, url_of
+from cutaway.api.host_names import allowed_hosts
 from cutaway.cli.configuration import ConfiguredCommand
 from cutaway.cli.options import ModelOptions, model_options, number_option
 from cutaway.cli.output import tell
@@ -16,23 +17,30 @@ MAX_RUNNING = 64
 @model_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address or name of this machine to listen on.")
 @number_option("port", int, 8000, "Port to listen on")
-def serve(options: ModelOptions, host: str, port: int) -> None:
+@click.option(
+    "--allowed-host",
+    multiple=True,
+    help="A name under which clients reach the server, besides localhost; may be given several times.",
+)
+def serve(options: ModelOptions, host: str, port: int, allowed_host: tuple[str, ...]) -> None:
     """Answer the clients of OpenAI's and Anthropic's APIs over HTTP.
 
     Routes: /v1/chat/completions, /v1/completions, /v1/messages, /v1/models, /tokenize, /detokenize, /render, /health,
-    /ready, /version. Ctrl-C lets requests finish; pressed again, it stops them.
+    /ready, /metrics, /version, /docs, /openapi.json. Ctrl-C lets requests finish; pressed again, it stops them.
 
     Every option may also stand in the environment, as in CUTAWAY_SERVE_PORT, and in a file that --config names; the
     command line comes first, then the environment, then the file.
     """
     engine_options = options.engine(MAX_RUNNING)
-    with open_socket(host, port) as bound, open_session(options.model, engine_options) as session:
-        from cutaway.api.app import build_app  # a quarter of a second, which only this needs
-        from cutaway.api.server import Server
+    with open_socket(host, port) as bound:
+        hosts = allowed_hosts(host, bound.getsockname()[0], is_local(bound), allowed_host)
+        with open_session(options.model, engine_options) as session:
+            from cutaway.api.app import build_app  # a quarter of a second, which only this needs
+            from cutaway.api.server import Server
 
-        if not is_local(bound):
-            tell("note: whoever can reach this address can use the model; there are no keys yet")
-        engine = session.engine
-        server = Server(build_app(engine), tell, engine.close)
-        if not server.run_on(bound, f"serving {engine.model.name} at {url_of(bound)}"):
-            raise KeyboardInterrupt
+            if not is_local(bound):
+                tell("note: whoever can reach this address can use the model; there are no keys yet")
+            engine = session.engine
+            server = Server(build_app(engine, hosts=hosts), tell, engine.close)
+            if not server.run_on(bound, f"serving {engine.model.name} at {url_of(bound)}"):
+                raise KeyboardInterrupt

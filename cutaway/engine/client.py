@@ -1,21 +1,51 @@
 """What everybody outside sees of an engine."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cutaway.glass.receipt import ModelFacts, PromptFacts, Receipt, Spelling
-from cutaway.types import Delta, GenerationRequest, Message, Prompt, TokenPrompt
+from cutaway.types import Delta, Finish, GenerationRequest, Message, Prompt, TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """How busy an engine is now."""
+    """How busy an engine is now; copies of a request count as requests.
+
+    Attributes:
+        num_running: requests that hold blocks of the cache.
+        num_waiting: requests that do not.
+        num_free_blocks: blocks of the cache that no request counts on.
+        num_blocks: all of them.
+        num_deferred: those that wait for the prompt that they share; they are among ``num_waiting``.
+    """
 
     num_running: int
     num_waiting: int
     num_free_blocks: int
     num_blocks: int
+    num_deferred: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is new of one copy of a request.
+
+    Attributes:
+        num_prompt_tokens: length of the prompt, once for each request: when the first token of any copy tells that it
+            was read; else 0.
+        num_generated_tokens: tokens chosen; those of all progress of a copy add up to its usage.
+        finish: set in the last one of each copy, and only there.
+        receipt: comes with the finish, unless the engine was lost or the request never reached it.
+    """
+
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    finish: Finish | None = None
+    receipt: Receipt | None = None
+
+
+Watcher = Callable[[Progress], None]
 
 
 class EngineClient(Protocol):
@@ -90,6 +120,13 @@ class EngineClient(Protocol):
 
     def stats(self) -> EngineStats:
         """How busy the engine is now."""
+        ...
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody of the progress of every request from now on.
+
+        It is called from threads of the engine, which wait meanwhile, so it has to be quick.
+        """
         ...
 
     def spelling(self, token_id: int) -> Spelling:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
-from cutaway.engine.client import EngineStats
+from cutaway.engine.client import EngineStats, Progress, Watcher
 from cutaway.engine.messages import Abort, Add, Pin, Release, Report, Stop
 from cutaway.engine.prepare import Preparer
 from cutaway.engine.streams import Streams
@@ -29,7 +29,7 @@ from cutaway.types import (
 )
 
 T = TypeVar("T")
-NOTHING = EngineStats(0, 0, 0, 0)
+NOTHING = EngineStats(0, 0, 0, 0, 0)
 
 
 class Engine:
@@ -43,7 +43,8 @@ class Engine:
     def __init__(self, worker: Worker, preparer: Preparer) -> None:
         self._worker = worker
         self._preparer = preparer
-        self._streams = Streams()
+        self._watchers: list[Watcher] = []
+        self._streams = Streams(self._tell)
         self._receipts = Receipts()
         self._stats = NOTHING
         self._pinned: dict[int, Callable[[int | str], bool]] = {}  # by call id: who waits for the answer
@@ -68,6 +69,7 @@ class Engine:
         deltas: asyncio.Queue[Delta] = asyncio.Queue()
         if not self._streams.open(stream_id, request.request_id, request.n, _on_loop(deltas.put_nowait)):
             for delta in _in_use(request):
+                self._tell(Progress(0, 0, delta.finish))
                 yield delta
             return
         num_open, has_begun = request.n, False
@@ -132,6 +134,10 @@ class Engine:
         """How busy the engine is now."""
         return self._stats
 
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody of the progress of every request."""
+        self._watchers.append(watcher)
+
     def spelling(self, token_id: int) -> Spelling:
         """How the model's vocabulary writes a token."""
         return spell(self._preparer.tokenizer, token_id)
@@ -160,6 +166,10 @@ class Engine:
         self._worker.send(command)
         if self._worker.stopped:  # perhaps before it saw the command
             self._lose("the engine stopped")
+
+    def _tell(self, progress: Progress) -> None:
+        for watcher in self._watchers:
+            watcher(progress)
 
     def _take(self, report: Report) -> None:
         """Hand out what the worker reports."""

@@ -66,4 +66,10 @@ class EngineLoop:
     def _stats(self) -> EngineStats:
         scheduler = self._core.scheduler
         cache = scheduler.cache
-        return EngineStats(scheduler.num_running, scheduler.num_waiting, cache.num_free_blocks, cache.num_blocks)
+        return EngineStats(
+            scheduler.num_running,
+            scheduler.num_waiting,
+            cache.num_free_blocks,
+            cache.num_blocks,
+            scheduler.queue.num_forks,
+        )

@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from cutaway.engine.client import Progress, Watcher
 from cutaway.engine.messages import Event
+from cutaway.glass.receipt import Receipt
 from cutaway.types import Delta, Finish, FinishReason, Usage
 
 Sink = Callable[[Delta], bool]
@@ -18,21 +20,33 @@ class _Stream:
         request_id: the client's.
         sink: takes a delta, and says whether there is still somebody to take it.
         num_generated: tokens of each copy that has not ended.
+        watcher: hears of its progress.
         num_prompt_tokens: 0 until the request has begun.
+        is_read: whether the prompt was read.
     """
 
     request_id: str
     sink: Sink
     num_generated: dict[int, int]
+    watcher: Watcher
     num_prompt_tokens: int = 0
+    is_read: bool = False
 
-    def give(self, delta: Delta) -> bool:
+    def give(self, delta: Delta, receipt: Receipt | None = None) -> bool:
         """Hand a delta over; false if nobody will ever read it."""
-        if delta.finish is None:
-            self.num_generated[delta.index] += len(delta.choices)
-        else:
-            del self.num_generated[delta.index]
+        self.watcher(self._advance(delta, receipt))
         return self.sink(delta)
+
+    def _advance(self, delta: Delta, receipt: Receipt | None) -> Progress:
+        before = self.num_generated[delta.index]
+        if delta.finish is None:
+            after = self.num_generated[delta.index] = before + len(delta.choices)
+        else:
+            after = delta.finish.usage.completion_tokens  # more than before, if the text of the last token broke
+            del self.num_generated[delta.index]
+        num_read = 0 if self.is_read or not after else self.num_prompt_tokens
+        self.is_read = self.is_read or after > 0
+        return Progress(num_read, after - before, delta.finish, receipt)
 
     def end(self, reason: FinishReason, cause: str) -> None:
         """Give every copy that has not ended its end."""
@@ -42,9 +56,14 @@ class _Stream:
 
 
 class Streams:
-    """Brings each delta to whoever waits for it. Safe to use from several threads."""
+    """Brings each delta to whoever waits for it. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    Args:
+        watcher: hears of the progress of all requests.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
         self._lock = threading.Lock()
         self._streams: dict[int, _Stream] = {}
 
@@ -53,7 +72,7 @@ class Streams:
         with self._lock:
             if any(stream.request_id == request_id for stream in self._streams.values()):
                 return False
-            self._streams[stream_id] = _Stream(request_id, sink, dict.fromkeys(range(num_copies), 0))
+            self._streams[stream_id] = _Stream(request_id, sink, dict.fromkeys(range(num_copies), 0), self._watcher)
             return True
 
     def begin(self, stream_id: int, num_prompt_tokens: int) -> bool:
@@ -90,7 +109,7 @@ class Streams:
         with self._lock:
             for event in events:
                 stream = self._streams.get(event.stream_id)
-                if (stream is None or not stream.give(event.delta)) and event.delta.finish is None:
+                if (stream is None or not stream.give(event.delta, event.receipt)) and event.delta.finish is None:
                     nobodys.add(event.stream_id)
                 if stream is not None and not stream.num_generated:
                     del self._streams[event.stream_id]

@@ -26,11 +26,16 @@ class WaitingQueue:
         self._forks: dict[str, list[ScheduledRequest]] = {}  # by the id of the request whose prompt they share
 
     def __len__(self) -> int:
-        return len(self._queue) + sum(map(len, self._forks.values()))
+        return len(self._queue) + self.num_forks
 
     def __iter__(self) -> Iterator[ScheduledRequest]:
         """Those in the queue, next one first."""
         return iter(self._queue)
+
+    @property
+    def num_forks(self) -> int:
+        """How many are beside the queue."""
+        return sum(map(len, self._forks.values()))
 
     @property
     def forks(self) -> Iterator[ScheduledRequest]:

@@ -42,7 +42,7 @@ class Scheduler:
         self.cache = BlockCache(limits)
         self.pins = Pins(self.cache)
         self._live: dict[str, ScheduledRequest] = {}  # every request without a terminal outcome
-        self._queue = WaitingQueue(limits.patience_s, limits.max_waiting)
+        self.queue = WaitingQueue(limits.patience_s, limits.max_waiting)
         self._running: list[ScheduledRequest] = []  # by rank
         self._landing: dict[str, ScheduledRequest] = {}  # ended or preempted, with rows still in flight
         self._news = ExecutorNews()
@@ -59,22 +59,22 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests that do not."""
-        return len(self._queue)
+        return len(self.queue)
 
     def add(self, new: NewRequest, now: float = 0.0, forks: Sequence[NewRequest] = ()) -> list[Outcome]:
         """Queue a request and forks of it, all or none; what can never run is rejected at once."""
         family = [self._request(each, now) for each in (new, *forks)]
         longest = max(request.num_worth_computing for request in family)
-        cause = self.cache.why_never(longest) or self._queue.why_full(len(family))
+        cause = self.cache.why_never(longest) or self.queue.why_full(len(family))
         if cause is not None:
             return [_finished(request, FinishReason.REJECTED, cause) for request in family]
         for request in family:
             self._live[request.request_id] = request
             parent = self._parent(request)
             if parent is None or parent is request or parent.generated:
-                self._queue.put(request)
+                self.queue.put(request)
             else:
-                self._queue.put_beside(request, parent.request_id)
+                self.queue.put_beside(request, parent.request_id)
         return []
 
     def finish(self, request_id: str, reason: FinishReason, cause: str) -> list[Outcome]:
@@ -85,7 +85,7 @@ class Scheduler:
         """Plan the next step; ``None`` when there is nothing to compute now."""
         self._now = now
         self.pins.expire(now)
-        self._queue.promote(now)
+        self.queue.promote(now)
         work = [request.num_work for request in self._running]
         draft = PlanDraft(self.limits, work.count(1))
         self._continue_running(work, draft)
@@ -121,8 +121,8 @@ class Scheduler:
         """Assert every invariant; for tests, after every call."""
         holders = [*self._running, *self._landing.values()]
         self.cache.check(holders, self.pins)
-        self._queue.check()
-        waiting = [*self._queue, *self._queue.forks, *(r for r in self._landing.values() if not r.finished)]
+        self.queue.check()
+        waiting = [*self.queue, *self.queue.forks, *(r for r in self._landing.values() if not r.finished)]
         assert sorted(self._live) == sorted(request.request_id for request in [*waiting, *self._running])
         assert [request.rank for request in self._running] == sorted(request.rank for request in self._running)
         assert len(self._running) <= self.limits.max_running
@@ -181,11 +181,11 @@ class Scheduler:
         request.preempted = False
         request.waiting_since_s = self._now
         self._news.preempt(request.request_id)
-        self._queue.put(request)
+        self.queue.put(request)
 
     def _admit(self, draft: PlanDraft) -> None:
         """Start waiting requests, one after another, until one has to go on waiting; say why they all do."""
-        while (request := self._queue.first) is not None:
+        while (request := self.queue.first) is not None:
             found = None
             kind, reason = self._why_busy(draft)
             if not kind:
@@ -196,8 +196,8 @@ class Scheduler:
                     continue
                 draft.decide(request, Action.WAITING, kind, reason)
                 break
-            self._start(self._queue.pop(), found, draft)
-        for behind in islice(self._queue, 1, None):
+            self._start(self.queue.pop(), found, draft)
+        for behind in islice(self.queue, 1, None):
             draft.decide(behind, Action.WAITING, "behind", "behind others in the queue")
 
     def _why_busy(self, draft: PlanDraft) -> tuple[str, str]:
@@ -236,7 +236,7 @@ class Scheduler:
         request.num_known += 1
         outcomes.append(TokenGenerated(request.request_id, choice))
         if len(generated) == 1:
-            self._queue.let_forks_queue(request.request_id)
+            self.queue.let_forks_queue(request.request_id)
         if choice.token_id in new.end_ids:
             self._land(request)
             request.end_id = choice.token_id
@@ -257,14 +257,14 @@ class Scheduler:
         request.finished = True
         outcome = _finished(request, reason, cause)
         del self._live[request.request_id]
-        self._queue.let_forks_queue(request.request_id)
+        self.queue.let_forks_queue(request.request_id)
         if request in self._running:
             self._running.remove(request)
             self._landing[request.request_id] = request
         if request.request_id in self._landing:
             self._settle(request)
         else:
-            self._queue.remove(request)
+            self.queue.remove(request)
             self._release(request)
         return outcome
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import CutawayCommand
 from openai.types.chat import ChatCompletion
 from running_server import READY, RunningServer, events, running
+from scraped import Scraped
 
 SMOLLM = "smollm2-135m-instruct"
 QUESTION: Any = [{"role": "user", "content": "Is a tomato a fruit?"}]
@@ -31,6 +32,7 @@ def server(
     """A server; where its engine runs makes no difference."""
     command = CutawayCommand(tmp_path_factory.mktemp("serve"))
     arguments = ["serve", "-m", smollm, "--port", "0", "--context", "2048", "--worker", request.param]
+    arguments += ["--allowed-host", "pc.example"]
     with running([*command.program, *arguments], command.environment(None)) as server:
         yield server
         assert READY.fullmatch(server.lines[-1]), "nothing is said after the start"
@@ -325,6 +327,44 @@ def test_the_helper_for_streams_understands_them(client: openai.OpenAI, server: 
     assert told(completion) == told(ask(client, server, stop=stop))
 
 
+def test_the_metrics_grow_by_what_answers_cost(client: openai.OpenAI, server: RunningServer) -> None:
+    def scrape() -> Scraped:
+        return Scraped(server.ask("GET", "/metrics").body.decode())
+
+    before = scrape()
+    usages = [ask(client, server, n=n, max_tokens=9).usage for n in (1, 2)]
+    after = scrape()
+    expected = {
+        "prompt_tokens_total": sum(usage.prompt_tokens for usage in usages if usage),
+        "generation_tokens_total": sum(usage.completion_tokens for usage in usages if usage),
+        "requests_finished_total": 3,
+        "e2e_request_latency_seconds_count": 3,
+        "inter_token_latency_seconds_count": sum(usage.completion_tokens for usage in usages if usage) - 3,
+    }
+    assert {name: after.get(name) - before.get(name) for name in expected} == expected
+    assert {dict(labels).get("model_name", server.model) for _, labels in after.series} == {server.model}
+
+
+def test_an_answer_tells_where_its_time_went(client: openai.OpenAI, server: RunningServer) -> None:
+    wanted = {"cutaway": {"timings": True}}
+    timed = ask(client, server, max_tokens=9, extra_body=wanted)
+    assert told(timed) == told(ask(client, server, max_tokens=9))
+    timings = timed.model_extra["cutaway"]["timings"]  # type: ignore[index]
+    assert timings["request_id"] == timed._request_id
+    (choice,) = timings["choices"]
+    assert len(choice["token_ms"]) == 9
+    assert choice["prefill_ms"] > 0
+    *_, last = ask(client, server, max_tokens=9, stream=True, extra_body=wanted)
+    assert len(last.model_extra["cutaway"]["timings"]["choices"][0]["token_ms"]) == 9  # type: ignore[attr-defined]
+
+
+def test_a_server_for_this_machine_answers_to_its_own_names(server: RunningServer) -> None:
+    told = {
+        name: server.ask("GET", "/health", headers={"host": name}).status for name in ("pc.example", "evil.example")
+    }
+    assert told == {"pc.example": 200, "evil.example": 421}
+
+
 def test_cutaway_bench_serve_can_measure_it(server: RunningServer, cutaway_command: CutawayCommand) -> None:
     options = ["--num-prompts", "4", "--input-len", "16", "--output-len", "8", "--json"]
     done = cutaway_command("bench", "serve", "--url", server.url, "-m", server.model, *options, check=True)
@@ -337,6 +377,7 @@ def test_an_address_that_others_can_reach_is_pointed_out(cutaway_command: Cutawa
     arguments = ["serve", "-m", smollm, "--port", "0", "--host", "0.0.0.0", "--context", "256"]
     with running([*cutaway_command.program, *arguments], cutaway_command.environment(None)) as server:
         assert server.ask("GET", "/ready").status == 200
+        assert server.ask("GET", "/health", headers={"host": "any.example"}).status == 200
         assert "note: whoever can reach this address can use the model; there are no keys yet" in server.lines
         server.press_ctrl_c()
         assert server.wait() == 0

@@ -123,6 +123,6 @@ def test_the_documentation_of_the_server_names_every_field_and_code() -> None:
     fields |= {*TOKENIZE_FIELDS, *DETOKENIZE_FIELDS, *tokenize.NOT_SUPPORTED}
     sources = [(PACKAGE / "api" / name).read_text(encoding="utf-8") for name in ("app.py", "prompt_routes.py")]
     routes = [route for source in sources for route in re.findall(r'@app\.\w+\("([^"]+)"', source)]
-    assert len(routes) == 12
+    assert len(routes) == 15
     names = fields | {route.replace("model_id:path", "id") for route in routes}
     assert [name for name in sorted(names) if f"{name}`" not in text] == []
