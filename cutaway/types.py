@@ -174,17 +174,21 @@ class SamplingParams:
 LISTED_SETTINGS = ("logit_bias", "dry_sequence_breakers")
 
 
+# One of some tokens, and what follows it.
+BreakerSequence = tuple[frozenset[int], tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class DryBreakers:
     """What ``SamplingParams.dry_sequence_breakers`` are in the tokens of a model.
 
     Attributes:
         single_ids: tokens that have a breaker in them.
-        sequences: of two tokens or more that a breaker reaches across.
+        sequences: of two tokens or more that a breaker reaches across, those together that differ in the first only.
     """
 
     single_ids: frozenset[int] = frozenset()
-    sequences: tuple[tuple[int, ...], ...] = ()
+    sequences: tuple[BreakerSequence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

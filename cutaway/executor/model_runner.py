@@ -81,8 +81,8 @@ class ModelRunner:
                     new.num_top,
                     new.num_candidates,
                     scan,
-                    new.banned_at(position),
-                    sequence.repetition,
+                    banned_ids=new.banned_at(position),
+                    repetition=sequence.repetition,
                 )
             except GenerationError as error:
                 failures[rows.request_id] = str(error)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cutaway.sampling.order import Logits, TokenIds
-from cutaway.types import DryBreakers, SamplingParams
+from cutaway.types import BreakerSequence, DryBreakers, SamplingParams
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST_BASE = 1.000001  # nearer to 1 a power cannot leave the range of float32
@@ -33,9 +33,9 @@ class Repetition:
         self._token_ids: TokenIds = np.array(token_ids, dtype=np.int64)
         self._lengths = repeat_lengths(token_ids)
         self._single_ids = breakers.single_ids
-        self._sequences: dict[int, list[tuple[int, ...]]] = {}  # by their last token
-        for sequence in breakers.sequences:
-            self._sequences.setdefault(sequence[-1], []).append(sequence)
+        self._sequences: dict[int, list[BreakerSequence]] = {}  # by their last token
+        for heads, rest in breakers.sequences:
+            self._sequences.setdefault(rest[-1], []).append((heads, rest))
         self._break = (-1, -1)  # first and last position of the breaker that begins last; the longest of those
         for position, token_id in enumerate(token_ids):
             self._find_break(position, token_id)
@@ -75,9 +75,12 @@ class Repetition:
         if token_id in self._single_ids:
             self._break = (position, position)
             return
-        for sequence in self._sequences.get(token_id, ()):
-            start = position + 1 - len(sequence)
-            if start >= max(self._break[0], 0) and self._token_ids[start : position + 1].tolist() == list(sequence):
+        for heads, rest in self._sequences.get(token_id, ()):
+            start = position - len(rest)
+            if start < max(self._break[0], 0):
+                continue
+            head, *others = self._token_ids[start : position + 1].tolist()
+            if head in heads and others == list(rest):
                 self._break = (start, position)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
 from cutaway.text.tokenizer import Tokenizer
-from cutaway.types import DryBreakers
+from cutaway.types import BreakerSequence, DryBreakers
 
 MAX_REST_TOKENS = 20  # as llama.cpp; with a limit, looking for breakers never costs more than a pass over the tokens
 NUM_REMEMBERED = 16
@@ -28,25 +28,26 @@ class BreakerFinder:
 
     def _find(self, texts: tuple[str, ...]) -> DryBreakers:
         """The tokens that have one of ``texts`` in them, and the sequences of tokens that one reaches across."""
-        contents = [text.encode() for text in texts]
-        single_ids = frozenset(
-            token_id
-            for token_id, spelling in enumerate(self._spellings)
-            if any(content in spelling for content in contents)
-        )
-        sequences = {sequence: None for text in texts for sequence in self._sequences(text)}
-        return DryBreakers(single_ids, tuple(sequences))
+        found: set[int] = set()
+        sequences: list[BreakerSequence] = []
+        for text in texts:
+            content = text.encode()
+            holders = {token_id for token_id, spelling in enumerate(self._spellings) if content in spelling}
+            found |= holders
+            sequences += self._sequences(text, holders)
+        return DryBreakers(frozenset(found), tuple(sequences))
 
-    def _sequences(self, text: str) -> Iterator[tuple[int, ...]]:
-        """The text as it is encoded alone, and each token that ends with its beginning, with the rest encoded."""
+    def _sequences(self, text: str, holders: set[int]) -> Iterator[BreakerSequence]:
+        """The text as it is encoded alone, and all tokens that end with its beginning, with the rest encoded."""
         whole = self._encode(text)
         if len(whole) > 1:
-            yield whole
+            yield frozenset(whole[:1]), whole[1:]
         for cut in range(1, len(text)):
+            heads = self._ending_with(text[:cut].encode())
+            heads = heads if heads.isdisjoint(holders) else heads - holders
             rest = self._encode(text[cut:])[:MAX_REST_TOKENS]
-            for token_id in self._ending_with(text[:cut].encode()):
-                if text.encode() not in self._spellings[token_id]:
-                    yield (token_id, *rest)
+            if heads and rest:
+                yield heads, rest
 
     def _encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text that goes on with another: without a space that an encoding puts in front."""
@@ -54,13 +55,11 @@ class BreakerFinder:
         is_added = self._tokenizer.adds_space and token_ids and self._spellings[token_ids[0]] == b" "
         return token_ids[1:] if is_added else token_ids
 
-    def _ending_with(self, content: bytes) -> Iterator[int]:
-        backwards = content[::-1]
-        for at in range(bisect_left(self._by_ending, (backwards, -1)), len(self._by_ending)):
-            spelling, token_id = self._by_ending[at]
-            if not spelling.startswith(backwards):
-                return
-            yield token_id
+    def _ending_with(self, content: bytes) -> frozenset[int]:
+        first = content[::-1]
+        behind = first[:-1] + bytes([first[-1] + 1])  # no byte of UTF-8 is the largest
+        begin, end = (bisect_left(self._by_ending, (bound, -1)) for bound in (first, behind))
+        return frozenset(token_id for _, token_id in self._by_ending[begin:end])
 
     @cached_property
     def _spellings(self) -> list[bytes]:

@@ -149,9 +149,36 @@ def test_each_sampling_option_arrives_and_changes_no_other(
 ) -> None:
     answer = ask_json(cutaway_command, smollm, TOMATO, "--max-tokens", "1", option, str(value))
     # The command line is greedy unless told otherwise; a request is not.
-    left_out = {**asdict(SamplingParams()), "temperature": 0.0, "seed": answer["sampling"]["seed"]}
+    defaults = json.loads(json.dumps(asdict(SamplingParams())))
+    left_out = {**defaults, "temperature": 0.0, "seed": answer["sampling"]["seed"]}
     assert answer["sampling"][name] == value
     assert answer["sampling"] == {**left_out, name: value}
+
+
+def test_rarer_sampling_options_arrive_and_show_as_stages(cutaway_command: CutawayCommand, smollm: str) -> None:
+    numbers = {
+        "typical_p": 0.9,
+        "top_n_sigma": 1.5,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.2,
+        "dry_multiplier": 0.8,
+        "dry_base": 1.5,
+        "dry_allowed_length": 3,
+        "dry_penalty_last_n": 64,
+        "temperature": 1.5,
+    }
+    options = [text for name, value in numbers.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    options += ["--logit-bias", "9=-100", "--logit-bias", "7=1.5", "--dry-sequence-breaker", ".", "--min-tokens", "5"]
+    options += ["--max-tokens", "5", "--stop-token-id", "30", "--ignore-eos", "--explain"]
+    done = cutaway_command("ask", "-m", smollm, "--json", TOMATO, *options, env={"COLUMNS": "200"}, check=True)
+    answer = json.loads(done.stdout)
+    listed = {"logit_bias": [[7, 1.5], [9, -100.0]], "dry_sequence_breakers": ["."]}
+    assert answer["sampling"].items() >= (numbers | listed).items()
+    assert len(answer["token_ids"]) == 5
+    names = ("logit_bias", "min_tokens", "dry", "temperature", "top_n_sigma", "typical_p", "xtc")
+    stages = re.findall(rf"^ *({'|'.join(names)}) +[\d,]+ +[\d.]+%", done.stderr, re.MULTILINE)
+    assert tuple(stages) == names
+    assert '"stop_token_ids": [30], "min_tokens": 5, "ignore_eos": true' in " ".join(done.stderr.split())
 
 
 def test_threads_and_number_format_are_those_asked_for(cutaway_command: CutawayCommand, smollm: str) -> None:
@@ -224,6 +251,11 @@ def test_a_clamped_answer_is_reported(cutaway_command: CutawayCommand, smollm: s
         (["--frequency-penalty", "-3"], ["frequency_penalty", "-3"]),
         (["--seed", "9223372036854775808"], ["seed", "9223372036854775808"]),
         (["--max-tokens", "0"], ["max_tokens", "0", "from 1"]),
+        (["--max-tokens", "3", "--min-tokens", "4"], ["min_tokens", "4", "3"]),
+        (["--logit-bias", "7"], ["logit_bias", "'7' is not a token id and a number", "42=-100"]),
+        (["--logit-bias", "49152=1"], ["logit_bias", "49,152", "from 0 to 49,151"]),
+        (["--stop-token-id", "-1"], ["stop_token_ids", "-1"]),
+        (["--dry-sequence-breaker", ""], ["dry_sequence_breakers", "1 to 40 characters"]),
         (["--max-tokens", "many"], ["max-tokens", "many"]),
         (["--stop", ""], ["stop", "0 characters"]),
         (["--context", "0"], ["context", "from 1"]),

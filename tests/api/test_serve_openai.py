@@ -163,8 +163,11 @@ def test_without_a_seed_answers_differ(client: openai.OpenAI, server: RunningSer
 
 def test_settings_reach_the_sampler(client: openai.OpenAI, server: RunningServer) -> None:
     plain = told(ask(client, server, temperature=1.5, seed=3))
-    for name, value in (("top_k", 1), ("min_p", 1.0), ("repetition_penalty", 5.0)):
-        assert told(ask(client, server, temperature=1.5, seed=3, extra_body={name: value})) != plain, name
+    settings: list[dict[str, Any]] = [{"top_k": 1}, {"min_p": 1.0}, {"repetition_penalty": 5.0}, {"top_n_sigma": 0.1}]
+    settings += [{"typical_p": 0.1}, {"xtc_probability": 1.0, "xtc_threshold": 0.01}]
+    settings += [{"dry_multiplier": 5.0, "dry_allowed_length": 1, "dry_sequence_breakers": []}]
+    for body in settings:
+        assert told(ask(client, server, temperature=1.5, seed=3, extra_body=body)) != plain, body
     for name, value in (("top_p", 0.01), ("presence_penalty", 2.0), ("frequency_penalty", 2.0)):
         changed = ask(client, server, **{"temperature": 1.5, "seed": 3, "max_tokens": 60, name: value})
         assert told(changed) != told(ask(client, server, temperature=1.5, seed=3, max_tokens=60)), name

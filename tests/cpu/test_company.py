@@ -170,6 +170,14 @@ def test_copies_of_a_request_share_its_prompt_and_answer_as_if_alone(tiny: Subje
     assert sum(len(plan.copies) for plan in plans) >= 4
 
 
+def test_a_request_of_which_every_token_is_banned_fails_alone(tiny: Subject) -> None:
+    everything = tuple(range(tiny.model.config.vocab_size))
+    banned = NewRequest("banned", (3, 5), 5, (), SamplingParams(), min_tokens=2, banned_ids=everything)
+    choices = run(tiny.model, tiny.dtype, [banned, *tiny.requests[:3]], limits(tiny.model))
+    assert choices.pop("banned") == []
+    assert choices == {new.request_id: tiny.alone[new.request_id] for new in tiny.requests[:3]}
+
+
 def test_logits_that_are_no_numbers_fail_their_own_request_only(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     poison = 210
     healthy = [

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sampling_reference import normal_row, row, slow_dry, slow_stages
 
@@ -26,9 +26,17 @@ SETTINGS = st.builds(
 
 def breakers_of(sequences: list[tuple[int, ...]]) -> DryBreakers:
     singles = frozenset(sequence[0] for sequence in sequences if len(sequence) == 1)
-    return DryBreakers(singles, tuple(sequence for sequence in sequences if len(sequence) > 1))
+    longer = tuple((frozenset(sequence[:1]), sequence[1:]) for sequence in sequences if len(sequence) > 1)
+    return DryBreakers(singles, longer)
 
 
+def settings(last_n: int) -> SamplingParams:
+    return SamplingParams(dry_multiplier=1.0, dry_allowed_length=1, dry_penalty_last_n=last_n)
+
+
+# A breaker that is complete later, but begins earlier, than another; one that begins before the window.
+@example([2, 3, 4, 1, 2, 3], 6, [(2,), (1, 2, 3)], settings(-1))
+@example([0, 1, 1, 1, 1], 2, [(0, 1, 1)], settings(4))
 @given(TOKENS, st.integers(1, 30), BREAKERS, SETTINGS)
 def test_what_tokens_lose_is_what_the_definition_says_however_they_came(tokens, num_prompt, sequences, params):
     prompt, output = tokens[:num_prompt], tokens[num_prompt:]

@@ -136,7 +136,9 @@ def test_breakers_are_looked_for_only_if_they_are_wanted() -> None:
     request = make_request("a", "tomato")
     assert new_of(request).dry_breakers == DryBreakers()
     with_dry = replace(request, sampling=SamplingParams(dry_multiplier=0.8, dry_sequence_breakers=("to", ".")))
-    assert new_of(with_dry).dry_breakers == DryBreakers(frozenset({ord(".")}), ((ord("t"), ord("o")),))
+    assert new_of(with_dry).dry_breakers == DryBreakers(
+        frozenset({ord(".")}), ((frozenset({ord("t")}), (ord("o"),)),) * 2
+    )
 
 
 @pytest.mark.parametrize("name", ["stop_token_ids", "logit_bias"])
