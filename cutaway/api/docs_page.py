@@ -1,5 +1,6 @@
 """The OpenAPI document as a page for people: plain HTML that needs no network, no script and no style."""
 
+import json
 from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
@@ -11,7 +12,7 @@ SECURITY = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
-SKIPPED = ("description", "properties", "additionalProperties", "items")
+SKIPPED = ("additionalProperties", "description", "items", "type")
 
 
 def docs_page(document: Json) -> str:
@@ -47,8 +48,10 @@ def _kind(schema: Json) -> str:
     if "anyOf" in schema:
         return " or ".join(map(_kind, schema["anyOf"]))
     if "enum" in schema:
-        return "one of " + ", ".join(map(repr, schema["enum"]))
-    limits = [f"{word} {value}" for word, value in schema.items() if word not in (*SKIPPED, "type", "required")]
+        return "one of " + ", ".join(map(json.dumps, schema["enum"]))
+    if "properties" in schema:
+        return "object of " + ", ".join(schema["properties"])
+    limits = [f"{word} {value}" for word, value in schema.items() if word not in SKIPPED]
     kind = schema.get("type", "anything")
     return ", ".join([kind if isinstance(kind, str) else " or ".join(kind), *limits])
 

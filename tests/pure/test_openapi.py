@@ -1,9 +1,9 @@
 """The OpenAPI document says what the server takes, no less, and hardly more."""
 
 import contextlib
-import html
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -178,12 +178,14 @@ def test_the_document_has_every_route_with_its_methods_and_its_parts() -> None:
 
 def test_the_page_has_every_route_and_field_and_loads_nothing() -> None:
     page = docs_page(openapi_document(ROUTES, "1.2"))
-    cells = [html.unescape(cell) for cell in re.findall(r"<td>([^<]*)</td>", page)]
+    cells = [unescape(cell) for cell in re.findall(r"<td>([^<]*)</td>", page)]
     assert {"/health", "GET, HEAD", "One of <them>.", *CHAT_FIELDS, *SAYING_NOTHING} <= set(cells)
     assert cells[cells.index("temperature") + 1 :][:2] == [
         "number, minimum 0.0, maximum 2.0",
         LIMITS["temperature"].hint,
     ]
+    assert cells[cells.index("cutaway") + 1] == "object of timings"
+    assert cells[cells.index("best_of") + 1] == "one of 1, null"
     tags = set(re.findall(r"</?([a-z0-9]+)", page))
     assert tags == {"html", "meta", "title", "h1", "h2", "p", "a", "table", "tr", "th", "td"}
     assert re.findall(r"(?:src|href)=\"([^\"]*)", page) == ["/openapi.json"]
