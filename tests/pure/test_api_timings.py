@@ -70,19 +70,19 @@ def test_times_are_in_milliseconds_and_null_where_nobody_knows() -> None:
 
 
 def test_an_answer_has_them_beside_the_notices() -> None:
-    answer, plain = WholeAnswer(call(), spell, lambda: TOLD), WholeAnswer(call(), spell)
+    answer, plain = WholeAnswer(call(), spell, HEAD, lambda: TOLD), WholeAnswer(call(), spell, HEAD)
     answer.take(END)
     plain.take(END)
-    assert answer.complete(HEAD, ["lowered"])["cutaway"] == {"notices": ["lowered"], "timings": TOLD}
-    assert answer.complete(HEAD, [])["cutaway"] == {"timings": TOLD}
-    assert "cutaway" not in plain.complete(HEAD, [])
+    assert answer.complete(["lowered"])["cutaway"] == {"notices": ["lowered"], "timings": TOLD}
+    assert answer.complete([])["cutaway"] == {"timings": TOLD}
+    assert "cutaway" not in plain.complete([])
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_a_stream_has_them_in_its_last_chunk(include_usage: bool) -> None:
     asked = call(stream=True, stream_options={"include_usage": include_usage})
     answer = StreamedAnswer(asked, spell, HEAD, lambda: TOLD)
-    answer.begin([])
+    answer.begin(END, [])
     assert not any("cutaway" in chunk for chunk in answer.take(END))
     (last,) = answer.end()
     assert (last["choices"], last["cutaway"]) == ([], {"timings": TOLD})
