@@ -38,6 +38,7 @@ def _add_completions(app: FastAPI, engine: EngineClient, clock: Callable[[], flo
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
+        """Texts or tokens continued, whole or as a stream."""
         reply_id = f"cmpl-{secrets.token_hex(12)}"
         seed = secrets.randbelow(MAX_SEED)
         body = await read_body(request)
@@ -46,6 +47,7 @@ def _add_completions(app: FastAPI, engine: EngineClient, clock: Callable[[], flo
 
     @app.post("/render")
     async def render(request: Request) -> Response:
+        """What the model would read for a request, without running it."""
         body = await read_body(request)
         asked = await off_loop(body, lambda text: render_requests(parse_body(text), model.name))
         told = [rendered_prompt(each.prompt, await engine.render(each)) for each in asked]
@@ -57,6 +59,7 @@ def _add_tokens(app: FastAPI, engine: EngineClient) -> None:
 
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
+        """The tokens of a text or of a conversation."""
         body = await read_body(request)
         call = await off_loop(body, lambda text: tokenize_call(parse_body(text), model.name))
         token_ids = await engine.tokenize(call.prompt)
@@ -65,6 +68,7 @@ def _add_tokens(app: FastAPI, engine: EngineClient) -> None:
 
     @app.post("/detokenize")
     async def detokenize(request: Request) -> Response:
+        """The text of tokens."""
         body = await read_body(request)
         tokens = await off_loop(body, lambda text: detokenize_call(parse_body(text), model.name))
         return await _json({"prompt": await engine.detokenize(tokens)})
