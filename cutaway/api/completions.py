@@ -69,11 +69,12 @@ class CompletionAnswer(Response):
         answer = StreamedCompletion(self._call, self._engine.spelling, self._head, await self._echoes())
         async with aclosing(submit_all(self._engine, self._call.requests)) as deltas:
             first, notices = await _first(deltas)
+            begun = [*answer.begin(first, notices), *answer.take(first)]
             head = Response(media_type=CONTENT_TYPE, headers=STREAM_HEADERS)
             del head.headers["content-length"]
             await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
             try:
-                await _send_events(send, [*answer.begin(first, notices), *answer.take(first)])
+                await _send_events(send, begun)
                 async for delta in deltas:
                     _check(delta)
                     await _send_events(send, answer.take(delta))
