@@ -16,6 +16,9 @@ from cutaway.text.escape import MARK, Escaper, unescape, unescaped_spans
 from cutaway.text.tokenizer import Encoding
 from cutaway.text.vocabulary import Vocabulary, contained, spell_out
 
+# What the library encodes in some milliseconds, for which it holds up every other thread.
+MAX_HELD_CHARS = 10_000
+
 _NO_END = (
     "the model's files name no token that ends an answer; it goes on to a stop string, to max_tokens, or until the "
     "context is full"
@@ -93,7 +96,10 @@ class HFTokenizer:
                 hint="decode the text from UTF-8 or UTF-16 before it is sent",
             ) from None
         with contained(UnsupportedModel("the model's tokenizer failed on this text")):
-            return self._backend.encode(text, add_special_tokens=False)
+            if len(text) <= MAX_HELD_CHARS:
+                return self._backend.encode(text, add_special_tokens=False)
+            # The same, but the library lets other threads run meanwhile.
+            return self._backend.encode_batch([text], add_special_tokens=False)[0]
 
     def _refuse_reachable(self, spellings: list[str]) -> None:
         # All in one text: a vocabulary can have thousands of control tokens.

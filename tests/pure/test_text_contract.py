@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tiny_text import texts
 
 from cutaway.errors import InvalidValue
+from cutaway.text import hf_tokenizer
 from cutaway.text.fake import BOS_ID, CONTROL_TOKENS, ByteTokenizer
 
 SPECIALS = (*tiny_text.CONTROL, *CONTROL_TOKENS.values())
@@ -97,6 +98,15 @@ def test_control_tokens_written_by_a_template_become_control_ids(tokenizer):
 def test_end_tokens_are_control_tokens_of_the_vocabulary(tokenizer):
     assert tokenizer.end_ids
     assert all(tokenizer.is_special(token_id) and token_id < tokenizer.vocab_size for token_id in tokenizer.end_ids)
+
+
+@settings(max_examples=30)
+@given(text=texts)
+def test_a_long_text_is_encoded_like_a_short_one(tokenizer, text):
+    short = tokenizer.encode(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hf_tokenizer, "MAX_HELD_CHARS", -1)
+        assert tokenizer.encode(text) == short
 
 
 def test_encode_adds_nothing_of_its_own(tokenizer):
