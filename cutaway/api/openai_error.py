@@ -56,7 +56,8 @@ def error_reply(error: Exception, request_id: str) -> ErrorReply:
     message = full_message(error)
     match error:
         case HttpError():
-            return ErrorReply(error.status, INVALID, error.code, message, headers=error.headers)
+            kind = INVALID if error.status < 500 else SERVER
+            return ErrorReply(error.status, kind, error.code, message, headers=error.headers)
         case InvalidValue():
             return ErrorReply(400, INVALID, error.code, message, error.name)
         case UnknownModel():
