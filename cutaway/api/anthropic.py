@@ -192,7 +192,7 @@ EMPTY_IN_BLOCKS = ("citations",)
 # Known fields that are not supported, with the values that say no more than leaving them out.
 SAYING_NOTHING: Mapping[str, tuple[object, ...]] = {
     "container": (),
-    "context_management": (),
+    "context_management": ({}, {"edits": []}),
     "diagnostics": (),
     "inference_geo": (),
     "mcp_servers": ([],),

@@ -57,7 +57,8 @@ def _kind(error: CutawayError) -> tuple[int, str, Mapping[str, str]]:
     """Status, type and headers of an error."""
     match error:
         case HttpError():
-            return error.status, TYPES_OF_STATUS.get(error.status, INVALID), error.headers
+            others = INVALID if error.status < 500 else SERVER
+            return error.status, TYPES_OF_STATUS.get(error.status, others), error.headers
         case InvalidValue() | ContextExceeded() | TemplateError():
             return 400, INVALID, {}
         case UnknownModel():

@@ -1,7 +1,7 @@
 """The routes of the vendor API, and how an error leaves them.
 
-Owns which path is what, and whose client sent a request. Refuses to know fields, models and sockets. Invariant:
-whatever is sent to any path, the answer to an error has the shape of the client's vendor.
+Owns which path is what. Refuses to know fields, models and sockets. Invariant: whatever is sent to any path, the answer
+to an error has the shape of the client's vendor.
 """
 
 import secrets
@@ -39,7 +39,7 @@ from cutaway.api.request_id import RequestIds
 from cutaway.api.timings import HEADER, read_header, tell_timings
 from cutaway.api.trace_context import TraceContext
 from cutaway.api.values import check_model
-from cutaway.api.vendor import ANTHROPIC, OPENAI, ErrorReply, Vendor, vendor_of
+from cutaway.api.vendor import ANTHROPIC, OPENAI, ErrorReply, vendor_of
 from cutaway.engine.client import EngineClient
 from cutaway.errors import CutawayError
 from cutaway.limits import MAX_SEED
@@ -80,7 +80,7 @@ def _add_model_routes(app: FastAPI, engine: EngineClient, created: int) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
         """The models that answer."""
-        if _vendor(request) is OPENAI:
+        if vendor_of(request.scope) is OPENAI:
             return _json(openai_reply.model_list([for_openai]))
         query = request.query_params
         return _json(anthropic_reply.model_page(for_anthropic, query.get("before_id"), query.get("after_id")))
@@ -89,7 +89,7 @@ def _add_model_routes(app: FastAPI, engine: EngineClient, created: int) -> None:
     async def one_model(request: Request, model_id: str) -> Response:
         """One of them."""
         check_model(model_id, model.name)
-        return _json(for_openai if _vendor(request) is OPENAI else for_anthropic)
+        return _json(for_openai if vendor_of(request.scope) is OPENAI else for_anthropic)
 
 
 def _add_openai_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
@@ -188,13 +188,9 @@ def _state(name: str, holds: bool, **facts: object) -> Response:
     return _json({"status": name if holds else "stopped", **facts}, HTTPStatus.OK if holds else 503)
 
 
-def _vendor(request: Request) -> Vendor:
-    return vendor_of(request.url.path, {name for name, _ in request.headers.raw})
-
-
 def _add_error_handlers(app: FastAPI) -> None:
     async def on_error(request: Request, error: Exception) -> Response:
-        return _error(_vendor(request).error_reply(error, request.state.request_id))
+        return _error(vendor_of(request.scope).error_reply(error, request.state.request_id))
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

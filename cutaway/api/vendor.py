@@ -1,10 +1,10 @@
 """What the server must know of a vendor to answer its clients.
 
-Owns the seam: an answer in a vendor's shapes, whole or as events, and how its errors and events are written. Refuses to
-know fields. The vendors themselves are at the end.
+Owns the seam: an answer in a vendor's shapes, whole or as events, how its errors and events are written, and whose
+client sent a request. Refuses to know fields. The vendors themselves are at the end.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,10 @@ from cutaway.api.sse import DONE, PING, event, typed_event
 from cutaway.types import Delta
 
 Json = dict[str, Any]
+
+# What tells the clients of Anthropic from those of OpenAI: where they ask, or what they always say.
+MESSAGES = "/v1/messages"
+ANTHROPIC_VERSION = b"anthropic-version"
 
 
 class ErrorReply(Protocol):
@@ -86,12 +90,9 @@ OPENAI = Vendor(openai_error.error_reply, event, DONE, b"")
 ANTHROPIC = Vendor(anthropic_error.error_reply, typed_event, b"", PING)
 
 
-def vendor_of(path: str, headers: Collection[bytes]) -> Vendor:
-    """Whose client sent a request.
-
-    Args:
-        path: that it asked for.
-        headers: names of all that it sent, in small letters.
-    """
-    is_messages = path == MESSAGES or path.startswith(f"{MESSAGES}/")
-    return ANTHROPIC if is_messages or ANTHROPIC_VERSION in headers else OPENAI
+def vendor_of(scope: Mapping[str, Any]) -> Vendor:
+    """Whose client sent a request, by its ASGI scope."""
+    path: str = scope["path"]
+    is_message = path == MESSAGES or path.startswith(f"{MESSAGES}/")
+    says_so = any(name == ANTHROPIC_VERSION for name, _ in scope["headers"])
+    return ANTHROPIC if is_message or says_so else OPENAI

@@ -14,7 +14,8 @@ from running_server import READY, RunningServer, named_events, running
 SMOLLM = "smollm2-135m-instruct"
 QUESTION: Any = [{"role": "user", "content": "Is a tomato a fruit?"}]
 LEAVING_SECONDS = 5
-NUM_STREAMS = 5
+NUM_STREAMS = 4
+MAX_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def client(server: RunningServer, no_proxy: None) -> Iterator[anthropic.Anthropi
 
 def asked(server: RunningServer, **fields: Any) -> dict[str, Any]:
     """A greedy question; the client takes settings of the sampler in ``extra_body`` only."""
-    basis = {"model": server.model, "messages": QUESTION, "max_tokens": 24, "extra_body": {"temperature": 0}}
+    basis = {"model": server.model, "messages": QUESTION, "max_tokens": MAX_TOKENS, "extra_body": {"temperature": 0}}
     return basis | fields
 
 
@@ -55,7 +56,7 @@ def num_input(usage: Usage) -> int:
 
 
 def openai_answer(server: RunningServer, messages: Any, **fields: Any) -> Any:
-    return server.chat(messages=messages, max_tokens=24, **fields).json()
+    return server.chat(messages=messages, max_tokens=MAX_TOKENS, **fields).json()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_the_other_ends_have_their_reasons(client: anthropic.Anthropic, server: 
     assert (ended.stop_reason, ended.stop_sequence) == ("end_turn", None)
     long: Any = [{"role": "user", "content": "word " * 2030}]
     with pytest.raises(anthropic.BadRequestError, match="one of which must stay free"):
-        ask(client, server, messages=long, max_tokens=24)
+        ask(client, server, messages=long)
 
 
 def test_settings_reach_the_sampler(client: anthropic.Anthropic, server: RunningServer) -> None:

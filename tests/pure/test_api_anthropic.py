@@ -390,6 +390,7 @@ def unfinished(reason: FinishReason) -> Unfinished:
         (HttpError(405, "method_not_allowed", "x"), 405, "invalid_request_error"),
         (HttpError(413, "body_too_long", "x"), 413, "request_too_large"),
         (HttpError(415, "unsupported_content_type", "x"), 415, "invalid_request_error"),
+        (HttpError(503, "x", "x"), 503, "api_error"),
         (EngineStopped("x"), 503, "api_error"),
         (unfinished(FinishReason.REJECTED), 529, "overloaded_error"),
         (unfinished(FinishReason.ABORTED), 503, "api_error"),

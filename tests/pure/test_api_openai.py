@@ -462,6 +462,7 @@ def test_a_stream_without_options_has_no_usage_and_log_probabilities_for_every_t
         (ContextExceeded(9, 8), 400, "invalid_request_error", "context_length_exceeded", "messages"),
         (TemplateError("x"), 400, "invalid_request_error", "template", "messages"),
         (HttpError(413, "body_too_long", "x"), 413, "invalid_request_error", "body_too_long", None),
+        (HttpError(503, "x", "x"), 503, "server_error", "x", None),
         (EngineStopped("x"), 503, "server_error", "engine_stopped", None),
         (Unfinished(finish(FinishReason.REJECTED, 0)), 503, "server_error", "overloaded", None),
         (Unfinished(finish(FinishReason.ABORTED, 0)), 503, "server_error", "aborted", None),
