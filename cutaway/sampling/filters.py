@@ -32,8 +32,9 @@ class Stage:
 def keep_n_sigma(stage: Stage, num_sigmas: float) -> Stage:
     """Keep the logits that are at most so many standard deviations below the largest; the temperature has no say.
 
-    Source: Tang et al., "Top-nσ: Not All Logits Are You Need", 2024, section 3, equation 2, as
-    ``llama_sampler_top_n_sigma_apply`` of llama.cpp defines it: banned tokens do not count.
+    Source: Tang et al., "Top-nσ: Not All Logits Are You Need", arXiv 2411.07641, as
+    ``llama_sampler_top_n_sigma_apply`` of llama.cpp (``src/llama-sampling.cpp``) defines it: banned tokens do not
+    count, and the deviation is that of all others.
     """
     logits = stage.distribution.order.logits
     possible = logits[logits > -np.inf].astype(np.float64)
@@ -45,8 +46,8 @@ def keep_typical(stage: Stage, level: float) -> Stage:
     """Keep the fewest tokens that exceed ``level`` together, those whose surprise is nearest to the entropy first.
 
     Equally near ones: the lower id first.
-    Source: Meister et al., "Locally Typical Sampling", 2022, section 3, equation 8; that the level is to be exceeded,
-    not reached, is from ``llama_sampler_typical_apply`` of llama.cpp.
+    Source: Meister et al., "Locally Typical Sampling", arXiv 2202.00666; that the level is to be exceeded, not
+    reached, is from ``llama_sampler_typical_apply`` of llama.cpp.
     """
     token_ids = stage.distribution.kept_ids(stage.num_kept)
     probabilities = stage.distribution.probabilities(token_ids, stage.num_kept)

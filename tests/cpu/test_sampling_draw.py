@@ -23,7 +23,6 @@ DRAWN = [
     {"top_p": 0.85},
     {"min_p": 0.15},
     {"typical_p": 0.8},
-    {"top_n_sigma": 1.5, "temperature": 1.3},
     {"xtc_probability": 1.0, "xtc_threshold": 0.1},
     {"repetition_penalty": 1.4},
     {"presence_penalty": 0.7},
