@@ -110,7 +110,8 @@ def test_a_page_of_another_site_cannot_ask_without_asking_the_browser(server: Ru
     assert (CHAT, "post") in changing
     for path, method in changing:
         answer = server.ask(method.upper(), path, server.body(), headers)
-        assert (answer.status, answer.json()["error"]["code"]) == (415, "unsupported_content_type"), path
+        assert answer.status == 415, path
+        assert "is not application/json" in answer.json()["error"]["message"], path
 
 
 @pytest.mark.parametrize("origin", [SITE, "null", "http://localhost:3000"])

@@ -1,5 +1,6 @@
 """What clients can learn of their own requests; the engine has no model."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_a_caller_without_a_valid_trace_is_answered_as_ever(server: RunningServe
         assert (answer.status, "traceresponse" in answer.headers) == (200, False)
 
 
+# What is not asked as a chat completion is.
+BODIES = {
+    path: json.dumps({"model": "fake"} | fields).encode()
+    for path, fields in {
+        "/v1/completions": {"prompt": "b", "max_tokens": 1},
+        "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "b"}]},
+        "/tokenize": {"prompt": "b"},
+        "/detokenize": {"tokens": [98]},
+    }.items()
+}
+
+
 def test_the_openapi_document_has_the_routes_that_there_are(server: RunningServer) -> None:
     answer = server.ask("GET", "/openapi.json")
     assert answer.headers["content-type"] == "application/json"
@@ -84,7 +97,7 @@ def test_the_openapi_document_has_the_routes_that_there_are(server: RunningServe
     assert {"/v1/chat/completions", "/v1/models/{model_id}", "/metrics", "/openapi.json"} <= paths.keys()
     for path, operations in paths.items():
         for method, operation in operations.items():
-            body = server.body(max_tokens=1) if "requestBody" in operation else None
+            body = BODIES.get(path, server.body(max_tokens=1)) if "requestBody" in operation else None
             told = server.ask(method.upper(), path.replace("{model_id}", server.model), body, JSON)
             assert told.status == 200, (method, path)
             assert operation["summary"].endswith(".")
