@@ -49,7 +49,7 @@ def require(fields: Mapping[str, Any], names: Iterable[str], prefix: str = "") -
 
 def unsupported_field(name: str, value: object, saying_nothing: Iterable[object]) -> InvalidValue | None:
     """The error of a known field that is not supported; ``None`` if it says no more than leaving it out."""
-    if value is None or value in saying_nothing:
+    if value is None or any(value == each and type(value) is type(each) for each in saying_nothing):  # true is not 1
         return None
     return InvalidValue(name, f"{shown(value)} is not supported", hint="leave it out")
 

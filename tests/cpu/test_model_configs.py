@@ -86,6 +86,11 @@ def refusal(path: Path, kind: type[ModelError]) -> str:
     return error.value.message
 
 
+def _name(value: object) -> str:
+    """The same in every process, so that several can divide the tests."""
+    return getattr(value, "__name__", str(value))
+
+
 HF_REFUSED = [
     (llama, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     (llama, {"attention_bias": True}, "attention_bias True"),
@@ -109,7 +114,7 @@ HF_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("make", "settings", "named"), HF_REFUSED, ids=str)
+@pytest.mark.parametrize(("make", "settings", "named"), HF_REFUSED, ids=_name)
 def test_what_a_config_asks_for_and_we_do_not_know_is_refused(
     tmp_path: Path, make: Make, settings: dict[str, object], named: str
 ) -> None:
@@ -129,7 +134,7 @@ CONTRADICTORY = [
 ]
 
 
-@pytest.mark.parametrize(("make", "settings", "named"), CONTRADICTORY, ids=str)
+@pytest.mark.parametrize(("make", "settings", "named"), CONTRADICTORY, ids=_name)
 def test_a_config_that_contradicts_itself_is_refused(
     tmp_path: Path, make: Make, settings: dict[str, object], named: str
 ) -> None:
@@ -153,7 +158,7 @@ GGUF_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("make", "settings", "named"), GGUF_REFUSED, ids=str)
+@pytest.mark.parametrize(("make", "settings", "named"), GGUF_REFUSED, ids=_name)
 def test_what_a_gguf_file_asks_for_and_we_do_not_know_is_refused(
     tmp_path: Path, make: Make, settings: dict[str, object], named: str
 ) -> None:
@@ -186,7 +191,7 @@ def test_a_tensor_of_the_wrong_shape_is_named_with_both_shapes(tmp_path: Path) -
     assert "[48, 48]" in message
 
 
-@pytest.mark.parametrize("shape", [(), (97,), (97, 48, 1), (97, 47), (96, 48)], ids=str)
+@pytest.mark.parametrize("shape", [(), (97,), (97, 48, 1), (97, 47), (96, 48)], ids=_name)
 def test_an_embedding_of_the_wrong_shape_is_refused_with_both_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
     path = save_folder(tmp_path, llama3, change=lambda tensors: tensors.update({EMBEDDING: torch.zeros(shape)}))
     message = refusal(path, WrongShape)
@@ -204,7 +209,7 @@ def test_an_embedding_may_be_padded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [llama, mistral, qwen2, qwen3])
-@pytest.mark.parametrize("said", [{"tie_word_embeddings": False}, {"tie_word_embeddings": None}], ids=str)
+@pytest.mark.parametrize("said", [{"tie_word_embeddings": False}, {"tie_word_embeddings": None}], ids=_name)
 def test_an_absent_head_is_missing_unless_the_config_calls_it_tied(
     tmp_path: Path, make: Make, said: dict[str, object]
 ) -> None:
@@ -227,7 +232,7 @@ UNUSED = [
 ]
 
 
-@pytest.mark.parametrize(("make", "extra"), UNUSED, ids=str)
+@pytest.mark.parametrize(("make", "extra"), UNUSED, ids=_name)
 def test_a_tensor_that_the_architecture_does_not_use_is_refused(
     tmp_path: Path, make: Make, extra: dict[str, tuple[int, ...]]
 ) -> None:
@@ -263,7 +268,7 @@ def test_gemmas_pattern_means_the_same_as_a_list_of_layers(tmp_path: Path) -> No
     assert config_of(save_gguf(tmp_path, gemma3_every_third)).layers == listed.layers
 
 
-@pytest.mark.parametrize(("settings", "factor"), [({}, 1.0), ({"llama.rope.scaling.factor": 4.0}, 4.0)], ids=str)
+@pytest.mark.parametrize(("settings", "factor"), [({}, 1.0), ({"llama.rope.scaling.factor": 4.0}, 4.0)], ids=_name)
 def test_a_rotary_factor_without_a_type_is_linear(tmp_path: Path, settings: dict[str, object], factor: float) -> None:
     assert config_of(save_gguf(tmp_path, llama, settings)).ropes[0].linear_factor == factor
 
