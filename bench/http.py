@@ -54,7 +54,8 @@ async def ask_engine(engine: EngineClient, prompt: Prompt) -> Answered:
     sent_s = time.perf_counter()
     first_s, num_tokens = 0.0, 0
     async for delta in engine.submit(request):
-        first_s = first_s or time.perf_counter()
+        if delta.choices:
+            first_s = first_s or time.perf_counter()
         num_tokens += len(delta.choices)
     return Answered(sent_s, first_s, time.perf_counter(), num_tokens)
 

@@ -69,6 +69,10 @@ class InvalidValue(UsageError):
         super().__init__(f"{name}: {message}", hint=hint)
         self.name = name
 
+    def renamed(self, name: str, where: str = "") -> "InvalidValue":
+        """The same error under another name, and with words in front that say where in the value it is."""
+        return InvalidValue(name, where + self.message.removeprefix(f"{self.name}: "), hint=self.hint)
+
 
 class UnknownModel(UsageError):
     """No model of that name, file or folder."""

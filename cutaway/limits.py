@@ -1,6 +1,6 @@
 """The one table of limits for everything that a user, a client or a file can ask for.
 
-Each entry point (command line, later each API) builds the same value objects of ``cutaway.types``, and those
+Each entry point (the command line, each API) builds the same value objects of ``cutaway.types``, and those
 check themselves against this table; so no way in can forget a limit.
 """
 
@@ -137,8 +137,7 @@ def check_logit_bias(biases: tuple[tuple[int, float], ...]) -> None:
         try:
             check_number("logit_bias", bias)
         except InvalidValue as error:
-            message = error.message.removeprefix("logit_bias: ")
-            raise InvalidValue("logit_bias", f"token {token_id}: {message}", hint=error.hint) from None
+            raise error.renamed("logit_bias", f"token {token_id}: ") from None
 
 
 def check_stop_token_ids(token_ids: tuple[int, ...]) -> None:
@@ -160,23 +159,28 @@ def check_breakers(breakers: tuple[str, ...]) -> None:
         if not 1 <= len(text) <= MAX_BREAKER_CHARS:
             limits = f"1 to {MAX_BREAKER_CHARS} characters"
             raise InvalidValue(name, f"a text of {len(text):,} characters is outside its limits, {limits}")
+        _check_text(name, text)
 
 
 def _check_token_id(name: str, token_id: object) -> None:
     try:
         check_number("token_id", token_id)
     except InvalidValue as error:
-        raise InvalidValue(name, error.message.removeprefix("token_id: ")) from None
+        raise error.renamed(name) from None
 
 
 def check_salt(salt: str) -> None:
     """Raises ``InvalidValue`` unless ``salt`` is a bounded text."""
     if len(salt) > MAX_SALT_CHARS:
         raise InvalidValue("salt", f"{len(salt):,} characters are more than the limit of {MAX_SALT_CHARS}")
+    _check_text("salt", salt)
+
+
+def _check_text(name: str, text: str) -> None:
     try:
-        salt.encode()
+        text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValue("salt", f"character {error.start} is half of a surrogate pair, which is no text") from None
+        raise InvalidValue(name, f"character {error.start} is half of a surrogate pair, which is no text") from None
 
 
 def check_stop_strings(stop: tuple[str, ...]) -> None:

@@ -10,20 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.api.content import PART_SEPARATOR, read_content
-from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
+from cutaway.api.content import PART_SEPARATOR, one_of, read_content, read_turns
+from cutaway.api.fields import read_fields, require, unknown_field, unsupported_field
 from cutaway.api.values import (
+    Number,
+    Reader,
     check_model,
-    number,
     read_flag,
     read_object,
     read_stop_list,
     read_text,
-    refuse_kind,
-    shown,
 )
 from cutaway.errors import InvalidValue
-from cutaway.limits import MAX_MESSAGES
 from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
@@ -120,24 +118,7 @@ def _merge(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _read_messages(name: str, value: object) -> tuple[Message, ...]:
-    if not isinstance(value, list):
-        raise refuse_kind(name, value, "a list of messages")
-    if not 1 <= len(value) <= MAX_MESSAGES:
-        raise InvalidValue(name, f"{len(value):,} messages are outside the limits, 1 to {MAX_MESSAGES:,}")
-    return tuple(_read_turn(f"{name}[{index}]", message) for index, message in enumerate(value))
-
-
-def _read_turn(name: str, value: object) -> Message:
-    fields = read_fields(value, TURN_FIELDS, f"{name}.", _refuse_in_turn)
-    require(fields, ("role", "content"), f"{name}.")
-    return Message(fields["role"], fields["content"])
-
-
-def _read_role(name: str, value: object) -> Role:
-    role = ROLES.get(value) if isinstance(value, str) else None
-    if role is None:
-        raise InvalidValue(name, f"{shown(value)} is none of {', '.join(ROLES)}")
-    return role
+    return read_turns(name, value, TURN_FIELDS, _refuse_in_turn)
 
 
 def _read_blocks(name: str, value: object) -> str:
@@ -175,17 +156,17 @@ HARMLESS: Mapping[str, Reader] = {
 HARMLESS_IN_BLOCKS: Mapping[str, Reader] = {"cache_control": read_object}
 MESSAGE_FIELDS: Mapping[str, Reader] = {
     "model": read_text,
-    "max_tokens": number("required_max_tokens"),
+    "max_tokens": Number("required_max_tokens"),
     "messages": _read_messages,
     "system": _read_system,
-    "temperature": number("unit_temperature"),
-    "top_p": number("top_p"),
-    "top_k": number("top_k"),
+    "temperature": Number("unit_temperature"),
+    "top_p": Number("top_p"),
+    "top_k": Number("top_k"),
     "stop_sequences": read_stop_list,
     "stream": read_flag,
     **HARMLESS,
 }
-TURN_FIELDS: Mapping[str, Reader] = {"role": _read_role, "content": _read_blocks}
+TURN_FIELDS: Mapping[str, Reader] = {"role": one_of(ROLES), "content": _read_blocks}
 BLOCK_FIELDS: Mapping[str, Reader] = {"type": read_text, "text": read_text, **HARMLESS_IN_BLOCKS}
 # Not supported, but what clients send that repeat an answer: with nothing in it.
 EMPTY_IN_BLOCKS = ("citations",)

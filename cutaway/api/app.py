@@ -23,7 +23,6 @@ from cutaway.api.anthropic import counted_messages, message_call
 from cutaway.api.anthropic_reply import StreamedMessage, WholeMessage
 from cutaway.api.body import off_loop, read_body
 from cutaway.api.body_guard import BODY_LIMITS, BodyGuard, BodyLimits
-from cutaway.api.chat import StreamedResponse, WholeResponse
 from cutaway.api.docs_page import SECURITY, docs_page
 from cutaway.api.failure import HttpError
 from cutaway.api.head_check import HeadCheck
@@ -36,6 +35,7 @@ from cutaway.api.openai_reply import StreamedAnswer, WholeAnswer, make_head
 from cutaway.api.openapi import RouteFacts, openapi_document
 from cutaway.api.prompt_routes import add_prompt_routes
 from cutaway.api.request_id import RequestIds
+from cutaway.api.response import StreamedResponse, WholeResponse
 from cutaway.api.timings import HEADER, read_header, tell_timings
 from cutaway.api.trace_context import TraceContext
 from cutaway.api.values import check_model

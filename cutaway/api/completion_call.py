@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
-from cutaway.api.openai import STREAM_FIELDS
+from cutaway.api.fields import read_fields, require, unknown_field, unsupported_field
+from cutaway.api.openai import read_stream_options, wants_usage
 from cutaway.api.openai_sampling import ENDING_FIELDS, SAMPLING_FIELDS
 from cutaway.api.prompts import read_prompts
-from cutaway.api.values import check_model, number, read_flag, read_text
+from cutaway.api.values import Number, Reader, check_model, read_flag, read_text
 from cutaway.errors import InvalidValue
 from cutaway.limits import MAX_ANSWERS, MAX_SEED
 from cutaway.types import GenerationRequest, SamplingParams, TextPrompt, TokenPrompt
@@ -58,15 +58,13 @@ def completion_call(body: object, model: str, request_id: str, seed: int) -> Com
     require(fields, ("model", "prompt"))
     check_model(fields["model"], model)
     stream = fields.get("stream", False)
-    if "stream_options" in fields and not stream:
-        raise InvalidValue("stream_options", "they are for streams only", hint='set "stream" to true')
     num_top, echo = fields.get("logprobs"), fields.get("echo", False)
     if echo and num_top is not None:
         raise InvalidValue(
             "echo", "the tokens of a prompt have no log-probabilities here", hint="leave out echo or logprobs"
         )
     requests = _requests(fields, request_id, seed)
-    return CompletionCall(requests, num_top, echo, stream, fields.get("stream_options", {}).get("include_usage", False))
+    return CompletionCall(requests, num_top, echo, stream, wants_usage(fields))
 
 
 def _requests(fields: Mapping[str, Any], request_id: str, seed: int) -> tuple[GenerationRequest, ...]:
@@ -110,12 +108,6 @@ def _num_copies(fields: Mapping[str, Any]) -> int:
     return n
 
 
-def _read_stream_options(name: str, value: object) -> dict[str, Any]:
-    return read_fields(
-        value, STREAM_FIELDS, f"{name}.", lambda prefix, option, _: unknown_field(prefix, option, STREAM_FIELDS)
-    )
-
-
 def _refuse_field(prefix: str, name: str, value: object) -> InvalidValue | None:
     if name in NOT_SUPPORTED:
         return unsupported_field(name, value, NOT_SUPPORTED[name])
@@ -128,13 +120,13 @@ COMPLETION_FIELDS: Mapping[str, Reader] = {
     "add_special_tokens": read_flag,
     **SAMPLING_FIELDS,
     **ENDING_FIELDS,
-    "max_tokens": number("max_tokens"),
-    "n": number("n"),
-    "best_of": number("n"),
-    "logprobs": number("completion_logprobs"),
+    "max_tokens": Number("max_tokens"),
+    "n": Number("n"),
+    "best_of": Number("n"),
+    "logprobs": Number("completion_logprobs"),
     "echo": read_flag,
     "stream": read_flag,
-    "stream_options": _read_stream_options,
+    "stream_options": read_stream_options,
     "user": read_text,  # without effect
 }
 # Known fields that are not supported, with the values that say no more than leaving them out.

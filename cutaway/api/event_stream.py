@@ -29,12 +29,8 @@ class EventStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._lock = asyncio.Lock()  # a client that reads slowly can make each message wait
-        self.num_sent = 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the client has been told that there is an answer."""
-        return self.num_sent > 0
+        self.has_begun = False  # the client has been told that there is an answer
+        self.last_s = asyncio.get_running_loop().time()  # when something was sent, or the stream was made
 
     async def send(self, data: bytes) -> None:
         """Send whole events; nothing if there are none."""
@@ -48,10 +44,11 @@ class EventStream:
             await self._put(data, more=False)
 
     async def _put(self, data: bytes, *, more: bool) -> None:
-        if self.num_sent == 0:
+        if not self.has_begun:
+            self.has_begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        self.num_sent += 1
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        self.last_s = asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
@@ -74,7 +71,8 @@ async def pinging(stream: EventStream, ping: bytes, seconds: float) -> AsyncIter
 
 async def _ping(stream: EventStream, ping: bytes, seconds: float) -> None:
     while True:
-        num_sent = stream.num_sent
-        await asyncio.sleep(seconds)
-        if stream.num_sent == num_sent:
+        silent_s = asyncio.get_running_loop().time() - stream.last_s
+        if silent_s >= seconds:
             await stream.send(ping)
+        else:
+            await asyncio.sleep(seconds - silent_s)

@@ -9,12 +9,10 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cutaway.api.values import refuse_kind, shown
+from cutaway.api.values import Reader, refuse_kind, shown
 from cutaway.errors import InvalidValue
 
 MAX_NAME_CHARS = 80
-# (name as the client spells it, value) -> the value as it is understood.
-Reader = Callable[[str, object], Any]
 # (prefix, name, value) -> what to raise; ``None`` if the field says nothing as it is.
 Refuse = Callable[[str, str, object], InvalidValue | None]
 
@@ -38,6 +36,15 @@ def read_fields(value: object, known: Mapping[str, Reader], prefix: str, refuse:
         elif (error := refuse(prefix, name, part)) is not None:
             raise error
     return fields
+
+
+def object_of(known: Mapping[str, Reader]) -> Reader:
+    """A reader of objects that have these fields and no others."""
+
+    def read(name: str, value: object) -> dict[str, Any]:
+        return read_fields(value, known, f"{name}.", lambda prefix, other, _: unknown_field(prefix, other, known))
+
+    return read
 
 
 def require(fields: Mapping[str, Any], names: Iterable[str], prefix: str = "") -> None:

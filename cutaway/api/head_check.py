@@ -35,7 +35,7 @@ class HeadCheck:
         if error is None:
             await self.app(scope, receive, send)
             return
-        body = json_bytes(vendor_of(scope).error_reply(error, "").body())
+        body = json_bytes(vendor_of(scope).error_reply(error, scope["state"]["request_id"]).body())
         response = Response(body, error.status, dict(error.headers), "application/json")
         await response(scope, receive, send)
 

@@ -6,15 +6,12 @@ from collections.abc import Coroutine
 from starlette.types import Receive
 
 
-async def until_left(receive: Receive, work: Coroutine[object, object, None]) -> bool:
+async def until_left(receive: Receive, work: Coroutine[object, object, None]) -> None:
     """Do some work, and give it up when the client leaves.
 
     Args:
         receive: what the client says; its whole body has been read.
         work: is cancelled when the client leaves, and raises what it likes.
-
-    Returns:
-        Whether the work was done.
     """
     doing = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(receive))
@@ -24,10 +21,8 @@ async def until_left(receive: Receive, work: Coroutine[object, object, None]) ->
         doing.cancel()
         leaving.cancel()
         await asyncio.gather(doing, leaving, return_exceptions=True)
-    if doing.cancelled():
-        return False
-    doing.result()
-    return True
+    if not doing.cancelled():
+        doing.result()
 
 
 async def _left(receive: Receive) -> None:

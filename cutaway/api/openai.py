@@ -11,20 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.api.content import read_content
-from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
+from cutaway.api.content import one_of, read_content, read_turns
+from cutaway.api.fields import object_of, read_fields, require, unknown_field, unsupported_field
 from cutaway.api.openai_sampling import ENDING_FIELDS, SAMPLING_FIELDS
 from cutaway.api.values import (
+    Number,
+    Reader,
     check_model,
-    number,
     read_flag,
     read_object,
     read_text,
-    refuse_kind,
-    shown,
 )
 from cutaway.errors import InvalidValue
-from cutaway.limits import MAX_MESSAGES
 from cutaway.types import Conversation, GenerationRequest, Message, Role, SamplingParams
 
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
@@ -78,10 +76,19 @@ def chat_call(body: object, model: str, request_id: str, seed: int) -> ChatCall:
         n=fields.get("n", 1),
     )
     stream = fields.get("stream", False)
-    if "stream_options" in fields and not stream:
+    return ChatCall(request, num_top, stream, wants_usage(fields), fields.get("cutaway", {}).get("timings", False))
+
+
+def wants_usage(fields: Mapping[str, Any]) -> bool:
+    """Whether the last piece of a stream is to tell the usage.
+
+    Raises:
+        InvalidValue: there are options for a stream, but no stream.
+    """
+    if "stream_options" in fields and not fields.get("stream", False):
         raise InvalidValue("stream_options", "they are for streams only", hint='set "stream" to true')
-    include_usage = fields.get("stream_options", {}).get("include_usage", False)
-    return ChatCall(request, num_top, stream, include_usage, fields.get("cutaway", {}).get("timings", False))
+    include_usage: bool = fields.get("stream_options", {}).get("include_usage", False)
+    return include_usage
 
 
 def _max_tokens(fields: Mapping[str, Any]) -> int | None:
@@ -104,36 +111,11 @@ def _num_top(fields: Mapping[str, Any]) -> int | None:
 
 def read_messages(name: str, value: object) -> tuple[Message, ...]:
     """A conversation."""
-    if not isinstance(value, list):
-        raise refuse_kind(name, value, "a list of messages")
-    if not 1 <= len(value) <= MAX_MESSAGES:
-        raise InvalidValue(name, f"{len(value):,} messages are outside the limits, 1 to {MAX_MESSAGES:,}")
-    return tuple(_read_message(f"{name}[{index}]", message) for index, message in enumerate(value))
-
-
-def _read_message(name: str, value: object) -> Message:
-    fields = read_fields(value, MESSAGE_FIELDS, f"{name}.", _refuse_inner_field)
-    require(fields, ("role", "content"), f"{name}.")
-    return Message(fields["role"], fields["content"])
-
-
-def _read_role(name: str, value: object) -> Role:
-    role = ROLES.get(value) if isinstance(value, str) else None
-    if role is None:
-        raise InvalidValue(name, f"{shown(value)} is none of {', '.join(ROLES)}")
-    return role
+    return read_turns(name, value, MESSAGE_FIELDS, _refuse_in_message)
 
 
 def _read_content(name: str, value: object) -> str:
-    return read_content(name, value, PART_FIELDS, _refuse_inner_field)
-
-
-def _read_stream_options(name: str, value: object) -> dict[str, Any]:
-    return read_fields(value, STREAM_FIELDS, f"{name}.", _refuse_inner_field)
-
-
-def _read_cutaway(name: str, value: object) -> dict[str, Any]:
-    return read_fields(value, CUTAWAY_FIELDS, f"{name}.", _refuse_inner_field)
+    return read_content(name, value, PART_FIELDS, _refuse_in_message)
 
 
 def _refuse_chat_field(prefix: str, name: str, value: object) -> InvalidValue | None:
@@ -142,13 +124,16 @@ def _refuse_chat_field(prefix: str, name: str, value: object) -> InvalidValue | 
     return unknown_field(prefix, name, [*CHAT_FIELDS, *SAYING_NOTHING])
 
 
-def _refuse_inner_field(prefix: str, name: str, value: object) -> InvalidValue | None:
-    is_messages = prefix.startswith("messages")
-    if is_messages and name in EMPTY_IN_MESSAGES:
+def _refuse_in_message(prefix: str, name: str, value: object) -> InvalidValue | None:
+    if name in EMPTY_IN_MESSAGES:
         return InvalidValue(prefix + name, "it is not supported", hint="leave it out") if value else None
-    if is_messages:
-        return unknown_field(prefix, name, [*MESSAGE_FIELDS, *PART_FIELDS])
-    return unknown_field(prefix, name, [*(CUTAWAY_FIELDS if prefix.startswith("cutaway") else STREAM_FIELDS)])
+    return unknown_field(prefix, name, [*MESSAGE_FIELDS, *PART_FIELDS])
+
+
+STREAM_FIELDS: Mapping[str, Reader] = {"include_usage": read_flag, "include_obfuscation": read_flag}
+read_stream_options = object_of(STREAM_FIELDS)
+# What no other server has.
+CUTAWAY_FIELDS: Mapping[str, Reader] = {"timings": read_flag}
 
 
 # Accepted, of the right kind only, and without effect.
@@ -167,20 +152,17 @@ CHAT_FIELDS: Mapping[str, Reader] = {
     "messages": read_messages,
     **SAMPLING_FIELDS,
     **ENDING_FIELDS,
-    "max_tokens": number("max_tokens"),
-    "max_completion_tokens": number("max_tokens"),
-    "n": number("n"),
+    "max_tokens": Number("max_tokens"),
+    "max_completion_tokens": Number("max_tokens"),
+    "n": Number("n"),
     "logprobs": read_flag,
-    "top_logprobs": number("logprobs"),
+    "top_logprobs": Number("logprobs"),
     "stream": read_flag,
-    "stream_options": _read_stream_options,
-    "cutaway": _read_cutaway,
+    "stream_options": read_stream_options,
+    "cutaway": object_of(CUTAWAY_FIELDS),
     **HARMLESS,
 }
-STREAM_FIELDS: Mapping[str, Reader] = {"include_usage": read_flag, "include_obfuscation": read_flag}
-# What no other server has.
-CUTAWAY_FIELDS: Mapping[str, Reader] = {"timings": read_flag}
-MESSAGE_FIELDS: Mapping[str, Reader] = {"role": _read_role, "content": _read_content}
+MESSAGE_FIELDS: Mapping[str, Reader] = {"role": one_of(ROLES), "content": _read_content}
 PART_FIELDS: Mapping[str, Reader] = {"type": read_text, "text": read_text}
 # Not supported, but what clients send that repeat an answer of OpenAI's: with nothing in it.
 EMPTY_IN_MESSAGES = ("annotations", "audio", "function_call", "name", "refusal", "tool_calls", "tool_call_id")

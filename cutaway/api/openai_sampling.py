@@ -9,10 +9,10 @@ Source: https://platform.openai.com/docs/api-reference/chat/create for what Open
 
 from collections.abc import Mapping
 
-from cutaway.api.fields import Reader
 from cutaway.api.values import (
     MAX_SHOWN_CHARS,
-    number,
+    Number,
+    Reader,
     read_flag,
     read_list,
     read_object,
@@ -45,10 +45,9 @@ def _read_token_id(name: str, text: str) -> int:
 
 def _read_bias(name: str, token_id: str, value: object) -> float:
     try:
-        return number("logit_bias")(name, value)
+        return Number("logit_bias")(name, value)
     except InvalidValue as error:
-        where = f"token {token_id[:MAX_SHOWN_CHARS]}"
-        raise InvalidValue(name, f"{where}: {error.message.removeprefix(f'{name}: ')}", hint=error.hint) from None
+        raise error.renamed(name, f"token {token_id[:MAX_SHOWN_CHARS]}: ") from None
 
 
 def read_stop_token_ids(name: str, value: object) -> tuple[int, ...]:
@@ -56,7 +55,7 @@ def read_stop_token_ids(name: str, value: object) -> tuple[int, ...]:
     entries = read_list(name, value)
     if len(entries) > MAX_STOP_TOKEN_IDS:
         raise InvalidValue(name, f"{len(entries):,} ids are more than the limit of {MAX_STOP_TOKEN_IDS}")
-    return tuple(int(number("token_id")(name, token_id)) for token_id in entries)
+    return tuple(int(Number("token_id")(name, token_id)) for token_id in entries)
 
 
 def read_breakers(name: str, value: object) -> tuple[str, ...]:
@@ -67,13 +66,13 @@ def read_breakers(name: str, value: object) -> tuple[str, ...]:
 
 
 SAMPLING_FIELDS: Mapping[str, Reader] = {
-    **{name: number(name) for name in SamplingParams.__slots__ if name not in LISTED_SETTINGS},
+    **{name: Number(name) for name in SamplingParams.__slots__ if name not in LISTED_SETTINGS},
     "logit_bias": read_logit_bias,
     "dry_sequence_breakers": read_breakers,
 }
 ENDING_FIELDS: Mapping[str, Reader] = {
     "stop": read_stop,
     "stop_token_ids": read_stop_token_ids,
-    "min_tokens": number("min_tokens"),
+    "min_tokens": Number("min_tokens"),
     "ignore_eos": read_flag,
 }

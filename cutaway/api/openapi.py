@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.api import anthropic, completion_call, tokenize
-from cutaway.api.fields import Reader
 from cutaway.api.openai import (
     CHAT_FIELDS,
     CUTAWAY_FIELDS,
@@ -21,13 +20,15 @@ from cutaway.api.openai import (
     STREAM_FIELDS,
 )
 from cutaway.api.openai_sampling import read_breakers, read_logit_bias, read_stop_token_ids
-from cutaway.api.values import read_flag, read_object, read_stop, read_text
+from cutaway.api.prompts import read_token_ids
+from cutaway.api.values import Number, Reader, read_flag, read_object, read_stop, read_stop_list, read_text
 from cutaway.limits import LIMITS, MAX_MESSAGES, MAX_STOP_CHARS, MAX_STOP_STRINGS, Limit
 
 Json = dict[str, Any]
 
 VERSION = "3.1.0"
 TEXT: Json = {"type": "string"}
+STOP_TEXT: Json = TEXT | {"minLength": 1, "maxLength": MAX_STOP_CHARS}
 ERROR = "Error"
 
 
@@ -67,7 +68,8 @@ def body_schema(fields: Mapping[str, Reader], silent: Mapping[str, Sequence[obje
         required: fields that must be there.
     """
     told = {name: {"enum": [*values, None]} for name, values in silent.items()}
-    return _object(_properties(fields) | told, required)
+    must = {name: _value_schema(name, fields[name]) for name in required}
+    return _object(_properties(fields) | must | told, required)
 
 
 def chat_schema() -> Json:
@@ -77,9 +79,7 @@ def chat_schema() -> Json:
 
 def completion_schema() -> Json:
     """The body of a request for a completion; its prompts have too many forms to be described."""
-    schema = body_schema(completion_call.COMPLETION_FIELDS, completion_call.NOT_SUPPORTED, ["model", "prompt"])
-    schema["properties"]["logprobs"] = {"anyOf": [number_schema(LIMITS["completion_logprobs"]), {"type": "null"}]}
-    return schema
+    return body_schema(completion_call.COMPLETION_FIELDS, completion_call.NOT_SUPPORTED, ["model", "prompt"])
 
 
 def message_schema(required: list[str]) -> Json:
@@ -134,11 +134,9 @@ def _properties(fields: Mapping[str, Reader]) -> Json:
 
 def _value_schema(name: str, read: Reader) -> Json:
     """What a reader takes; anything, if nothing is known of it here."""
-    known = BY_READER.get(read) or BY_NAME.get(name)
-    if known is not None:
-        return known
-    limit = LIMITS.get(LIMIT_OF.get(name, name))
-    return {} if limit is None else number_schema(limit)
+    if isinstance(read, Number):
+        return number_schema(LIMITS[read.limit_name])
+    return BY_READER.get(read) or BY_NAME.get(name, {})
 
 
 def _messages_schema() -> Json:
@@ -154,8 +152,15 @@ def _object(properties: Json, required: list[str]) -> Json:
 
 
 def _stop_schema() -> Json:
-    text: Json = TEXT | {"minLength": 1, "maxLength": MAX_STOP_CHARS}
-    return {"anyOf": [text, {"type": "array", "items": text, "maxItems": MAX_STOP_STRINGS}]}
+    return {"anyOf": [STOP_TEXT, _stop_list_schema()]}
+
+
+def _stop_list_schema() -> Json:
+    return {"type": "array", "items": STOP_TEXT, "maxItems": MAX_STOP_STRINGS}
+
+
+def _ids_schema() -> Json:
+    return {"type": "array", "items": number_schema(LIMITS["token_id"])}
 
 
 BY_READER: Mapping[Reader, Json] = {
@@ -163,8 +168,10 @@ BY_READER: Mapping[Reader, Json] = {
     read_flag: {"type": "boolean"},
     read_object: {"type": "object"},
     read_stop: _stop_schema(),
+    read_stop_list: _stop_list_schema(),
+    read_token_ids: _ids_schema(),
     read_logit_bias: {"type": "object", "additionalProperties": number_schema(LIMITS["logit_bias"])},
-    read_stop_token_ids: {"type": "array", "items": number_schema(LIMITS["token_id"])},
+    read_stop_token_ids: _ids_schema(),
     read_breakers: {"type": "array", "items": TEXT},
 }
 BY_NAME: Mapping[str, Json] = {
@@ -172,8 +179,6 @@ BY_NAME: Mapping[str, Json] = {
     "stream_options": _object(_properties(STREAM_FIELDS), []),
     "cutaway": _object(_properties(CUTAWAY_FIELDS), []),
 }
-# Fields whose limit has another name.
-LIMIT_OF: Mapping[str, str] = {"max_completion_tokens": "max_tokens", "top_logprobs": "logprobs", "best_of": "n"}
 SCHEMAS: Mapping[str, Json] = {
     "ChatCompletionRequest": chat_schema(),
     "CompletionRequest": completion_schema(),

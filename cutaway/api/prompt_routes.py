@@ -11,18 +11,18 @@ from fastapi import FastAPI, Request, Response
 
 from cutaway.api.batch import submit_all
 from cutaway.api.body import off_loop, read_body
-from cutaway.api.chat import StreamedResponse, WholeResponse
 from cutaway.api.completion_call import CompletionCall, completion_call
 from cutaway.api.completion_reply import StreamedCompletion, WholeCompletion
 from cutaway.api.json_body import parse_body
 from cutaway.api.json_text import json_bytes
 from cutaway.api.openai_reply import make_head
 from cutaway.api.render import render_requests, rendered_prompt
+from cutaway.api.response import StreamedResponse, WholeResponse
 from cutaway.api.tokenize import detokenize_call, tokenize_call, tokenize_reply
 from cutaway.api.vendor import OPENAI
 from cutaway.engine.client import EngineClient
 from cutaway.limits import MAX_SEED
-from cutaway.types import TextPrompt, TokenPrompt
+from cutaway.types import Conversation, TextPrompt, TokenPrompt
 
 
 def add_prompt_routes(app: FastAPI, engine: EngineClient, clock: Callable[[], float]) -> None:
@@ -73,7 +73,8 @@ def _add_tokens(app: FastAPI, engine: EngineClient) -> None:
         call = await off_loop(body, lambda text: tokenize_call(parse_body(text), model.name))
         token_ids = await engine.tokenize(call.prompt)
         piece = (lambda token_id: engine.spelling(token_id).piece) if call.with_pieces else None
-        return await _json(await asyncio.to_thread(tokenize_reply, token_ids, model.context_length, piece))
+        name = "messages" if isinstance(call.prompt, Conversation) else "prompt"
+        return await _json(await asyncio.to_thread(tokenize_reply, name, token_ids, model.context_length, piece))
 
     @app.post("/detokenize")
     async def detokenize(request: Request) -> Response:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.api.fields import Reader, read_fields, require, unknown_field, unsupported_field
+from cutaway.api.fields import read_fields, require, unknown_field, unsupported_field
 from cutaway.api.openai import read_messages
 from cutaway.api.prompts import read_token_ids
-from cutaway.api.values import check_model, read_flag, read_text
+from cutaway.api.values import Reader, check_model, read_flag, read_text
 from cutaway.errors import InvalidValue
 from cutaway.limits import MAX_PROMPT_TOKENS
 from cutaway.types import Conversation, TextPrompt, TokenPrompt
@@ -66,11 +66,12 @@ def detokenize_call(body: object, model: str) -> TokenPrompt:
 
 
 def tokenize_reply(
-    token_ids: Sequence[int], max_model_len: int, piece: Callable[[int], str] | None = None
+    name: str, token_ids: Sequence[int], max_model_len: int, piece: Callable[[int], str] | None = None
 ) -> dict[str, Any]:
     """Tokens as they are told.
 
     Args:
+        name: of the field that they are of.
         token_ids: the tokens.
         max_model_len: how many fit into the context, the answer included.
         piece: how the vocabulary spells a token, if that is to be told.
@@ -80,7 +81,7 @@ def tokenize_reply(
     """
     if len(token_ids) > MAX_PROMPT_TOKENS:
         raise InvalidValue(
-            "prompt",
+            name,
             f"its {len(token_ids):,} tokens are more than the limit of {MAX_PROMPT_TOKENS:,}",
             hint="divide it",
         )

@@ -6,11 +6,13 @@ Invariant: an error names the field as the client spells it, and repeats no more
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cutaway.errors import InvalidValue, UnknownModel
 from cutaway.limits import LIMITS, check_number, check_stop_strings
 
+# (name as the client spells it, value) -> the value as it is understood.
 Reader = Callable[[str, object], Any]
 
 MAX_SHOWN_CHARS = 60
@@ -18,22 +20,28 @@ MAX_MODEL_CHARS = 80
 MAX_SHOWN_BITS = 128
 
 
-def number(limit_name: str) -> Callable[[str, object], float]:
-    """A reader of numbers inside ``LIMITS[limit_name]``."""
-    limit = LIMITS[limit_name]
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A reader of numbers.
 
-    def read(name: str, value: object) -> float:
+    Attributes:
+        limit_name: of ``LIMITS``, what they must be inside of.
+    """
+
+    limit_name: str
+
+    def __call__(self, name: str, value: object) -> float:
+        """The number."""
+        limit = LIMITS[self.limit_name]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidValue(name, f"{shown(value)} is not {limit}", hint=limit.hint)
         if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
             raise InvalidValue(name, f"{shown(value)} is outside its limits, {limit}", hint=limit.hint)
         try:
-            check_number(limit_name, value)
+            check_number(self.limit_name, value)
         except InvalidValue as error:
-            raise _renamed(error, name) from None
+            raise error.renamed(name) from None
         return value
-
-    return read
 
 
 def read_text(name: str, value: object) -> str:
@@ -83,7 +91,7 @@ def read_stop_list(name: str, value: object) -> tuple[str, ...]:
     try:
         check_stop_strings(stop)
     except InvalidValue as error:
-        raise _renamed(error, name) from None
+        raise error.renamed(name) from None
     return stop
 
 
@@ -110,8 +118,3 @@ def shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
         return f"a number of {len(str(value)):,} digits"
     return json.dumps(value)
-
-
-def _renamed(error: InvalidValue, name: str) -> InvalidValue:
-    """An error of a limit under the name that the client's field has."""
-    return InvalidValue(name, error.message.removeprefix(f"{error.name}: "), hint=error.hint)

@@ -84,8 +84,6 @@ class Vendor:
     ping_seconds: float = 15.0  # proxies lose patience after 50 to 120 seconds
 
 
-MESSAGES = "/v1/messages"
-ANTHROPIC_VERSION = b"anthropic-version"
 OPENAI = Vendor(openai_error.error_reply, event, DONE, b"")
 ANTHROPIC = Vendor(anthropic_error.error_reply, typed_event, b"", PING)
 

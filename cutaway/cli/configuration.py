@@ -46,9 +46,8 @@ class ConfiguredCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and say of a wrong value where it stands."""
-        self._check_environment(ctx)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.BadParameter as error:
             place = "" if error.param is None else self._place(ctx, error.param)
             if not place:
@@ -59,6 +58,8 @@ class ConfiguredCommand(click.Command):
             if option is not None and (place := self._place(ctx, option)):
                 error.message += f" ({place})"
             raise
+        self._check_environment(ctx)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, or show its options."""

@@ -24,7 +24,7 @@ COMMANDS = {
     "models": ("cutaway.cli.models", "List the models that are here and those that can be pulled."),
     "pull": ("cutaway.cli.models", "Download a model."),
     "rm": ("cutaway.cli.models", "Remove a downloaded model."),
-    "serve": ("cutaway.cli.serve", "Answer the clients of OpenAI's API."),
+    "serve": ("cutaway.cli.serve", "Answer the clients of OpenAI's and Anthropic's APIs."),
     "tokenize": ("cutaway.cli.tokenize", "Show a text as a model reads it."),
 }
 

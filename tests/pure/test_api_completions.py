@@ -539,9 +539,11 @@ def test_what_is_no_list_of_tokens_is_refused(body: object, name: str) -> None:
 
 
 def test_tokens_are_told_with_the_names_of_vllm() -> None:
-    assert tokenize_reply((5, 6), 100) == {"count": 2, "max_model_len": 100, "tokens": (5, 6)}
-    assert tokenize_reply((5, 6), 100, str)["token_strs"] == ["5", "6"]
-    assert "1,000,001 tokens" in refused(tokenize_reply, range(MAX_PROMPT_TOKENS + 1), 100).message
+    assert tokenize_reply("prompt", (5, 6), 100) == {"count": 2, "max_model_len": 100, "tokens": (5, 6)}
+    assert tokenize_reply("prompt", (5, 6), 100, str)["token_strs"] == ["5", "6"]
+    error = refused(tokenize_reply, "messages", range(MAX_PROMPT_TOKENS + 1), 100)
+    assert error.name == "messages"
+    assert "1,000,001 tokens" in error.message
 
 
 def test_both_kinds_of_requests_are_rendered_and_refused_as_if_they_were_run() -> None:

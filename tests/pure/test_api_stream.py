@@ -9,10 +9,10 @@ import pytest
 
 from cutaway.api.anthropic import message_call
 from cutaway.api.anthropic_reply import StreamedMessage
-from cutaway.api.chat import StreamedResponse
 from cutaway.api.failure import Unfinished
 from cutaway.api.openai import chat_call
 from cutaway.api.openai_reply import Head, StreamedAnswer
+from cutaway.api.response import StreamedResponse
 from cutaway.api.sse import DONE, PING
 from cutaway.api.vendor import ANTHROPIC, OPENAI, Vendor
 from cutaway.errors import CutawayError, InvalidValue

@@ -7,7 +7,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway.api.body_guard import BodyGuard, BodyLimits
-from cutaway.api.openai_error import HttpError, error_reply
+from cutaway.api.failure import HttpError
+from cutaway.api.openai_error import error_reply
 
 SCOPE: Scope = {"type": "http"}
 

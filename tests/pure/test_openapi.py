@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from cutaway.api.docs_page import docs_page
 from cutaway.api.openai import CHAT_FIELDS, SAYING_NOTHING, chat_call
-from cutaway.api.openapi import LIMIT_OF, RouteFacts, chat_schema, number_schema, openapi_document
+from cutaway.api.openapi import (
+    RouteFacts,
+    chat_schema,
+    completion_schema,
+    message_schema,
+    number_schema,
+    openapi_document,
+)
+from cutaway.api.values import Number
 from cutaway.errors import CutawayError
 from cutaway.limits import LIMITS
 
@@ -118,12 +126,12 @@ def test_whatever_messages_the_server_takes_the_schema_admits(messages: list[obj
     assert admits(SCHEMA, body(messages=messages)) or not taken(body(messages=messages))
 
 
-NUMBERS = sorted(name for name in CHAT_FIELDS if LIMIT_OF.get(name, name) in LIMITS and name != "logprobs")
+LIMIT_NAMES = {name: read.limit_name for name, read in CHAT_FIELDS.items() if isinstance(read, Number)}
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", sorted(LIMIT_NAMES))
 def test_numbers_have_the_limits_of_the_server(name: str) -> None:
-    limit = LIMITS[LIMIT_OF.get(name, name)]
+    limit = LIMITS[LIMIT_NAMES[name]]
     step = 1 if limit.integer else 1e-6
     edges = [limit.minimum, limit.minimum - step, limit.maximum, limit.maximum + step]
     others = {"logprobs": True} if name == "top_logprobs" else {}
@@ -145,8 +153,22 @@ def test_what_must_be_there_is_required(left_out: str) -> None:
     assert not taken(given_fields)
 
 
+def test_the_other_requests_have_the_limits_of_the_server_too() -> None:
+    message = message_schema(["model", "max_tokens", "messages"])
+    asked = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]}
+    completion = completion_schema()
+    for temperature, fits in ((1, True), (1.5, False), (None, True)):
+        assert admits(message, asked | {"temperature": temperature}) == fits
+        assert admits(completion, {"model": "m", "prompt": "a", "temperature": temperature})
+    for num_top, fits in ((5, True), (6, False)):
+        assert admits(completion, {"model": "m", "prompt": "a", "logprobs": num_top}) == fits
+    assert not admits(message, asked | {"model": None})
+    assert not admits(message, asked | {"stop_sequences": "a"})
+    assert not admits(completion, {"model": "m", "prompt": "a", "suffix": "b"})
+
+
 def test_every_field_has_a_schema_that_says_something() -> None:
-    silent = [name for name in CHAT_FIELDS if {} in SCHEMA["properties"][name]["anyOf"]]
+    silent = [name for name in CHAT_FIELDS if SCHEMA["properties"][name] in ({}, {"anyOf": [{}, {"type": "null"}]})]
     assert silent == []
 
 
