@@ -8,13 +8,12 @@ Source: https://platform.claude.com/docs/en/api/messages, .../build-with-claude/
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from cutaway.api.anthropic import MessageCall
+from cutaway.api.json_text import Json
 from cutaway.errors import InvalidValue
 from cutaway.types import Delta, Finish, FinishReason, Usage
 
-Json = dict[str, Any]
 INDEX = 0  # of the only block of an answer
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutaway.api.completion_call import CompletionCall
+from cutaway.api.json_text import Json
 from cutaway.api.openai_reply import (
     FINISH_REASONS,
     MIN_LOGPROB,
     Head,
-    Json,
     Spell,
     head_object,
     remarks,

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import Any
 
-Json = dict[str, Any]
+from cutaway.api.json_text import Json
 
 # Nothing is loaded or run, whatever is written on the page.
 SECURITY = {

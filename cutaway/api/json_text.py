@@ -1,7 +1,10 @@
-"""JSON values to bytes."""
+"""JSON values, and how they become bytes."""
 
 import json
+from typing import Any
 
+# An object as Python has it.
+Json = dict[str, Any]
 # Readers that split lines as Python's ``str.splitlines`` does would take these for the ends of lines.
 _LINE_ENDS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

@@ -7,14 +7,13 @@ Source: https://platform.openai.com/docs/api-reference/chat/object and .../chat/
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from cutaway.api.json_text import Json
 from cutaway.api.openai import ChatCall
 from cutaway.glass.receipt import ModelFacts, Spelling
 from cutaway.types import Candidate, Delta, Finish, FinishReason, TokenChoice, Usage
 
 Spell = Callable[[int], Spelling]
-Json = dict[str, Any]
 
 OWNER = "cutaway"
 FINGERPRINT_CHARS = 16

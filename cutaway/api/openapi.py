@@ -8,9 +8,9 @@ Source: https://spec.openapis.org/oas/v3.1.0.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cutaway.api import anthropic, completion_call, tokenize
+from cutaway.api.json_text import Json
 from cutaway.api.openai import (
     CHAT_FIELDS,
     CUTAWAY_FIELDS,
@@ -23,8 +23,6 @@ from cutaway.api.openai_sampling import read_breakers, read_logit_bias, read_sto
 from cutaway.api.prompts import read_token_ids
 from cutaway.api.values import Number, Reader, read_flag, read_object, read_stop, read_stop_list, read_text
 from cutaway.limits import LIMITS, MAX_MESSAGES, MAX_STOP_CHARS, MAX_STOP_STRINGS, Limit
-
-Json = dict[str, Any]
 
 VERSION = "3.1.0"
 TEXT: Json = {"type": "string"}

@@ -7,22 +7,21 @@ end or with an error.
 """
 
 import logging
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cutaway.api.batch import Deltas
 from cutaway.api.event_stream import EventStream, pinging
 from cutaway.api.failure import check_finish
-from cutaway.api.json_text import json_bytes
+from cutaway.api.json_text import Json, json_bytes
 from cutaway.api.leaving import until_left
-from cutaway.api.vendor import Json, StreamedReply, Vendor, WholeReply
+from cutaway.api.vendor import StreamedReply, Vendor, WholeReply
 from cutaway.errors import CutawayError
 from cutaway.types import Delta
 
 LOG = logging.getLogger(__name__)
-Deltas = AsyncGenerator[Delta, None]
 
 
 class WholeResponse(Response):

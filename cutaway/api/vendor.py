@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutaway.api import anthropic_error, openai_error
+from cutaway.api.json_text import Json
 from cutaway.api.sse import DONE, PING, event, typed_event
 from cutaway.types import Delta
-
-Json = dict[str, Any]
 
 # What tells the clients of Anthropic from those of OpenAI: where they ask, or what they always say.
 MESSAGES = "/v1/messages"
