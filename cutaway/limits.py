@@ -66,7 +66,7 @@ LIMITS: Mapping[str, Limit] = {
     "top_p": Limit(0.0, 1.0, above=True, hint="1 turns it off"),
     "top_k": Limit(0, MAX_TOKENS, integer=True, hint="0 turns it off"),
     "min_p": Limit(0.0, 1.0, hint="0 turns it off"),
-    "repetition_penalty": Limit(0.0, 10.0, above=True, hint="1 turns it off"),
+    "repetition_penalty": Limit(0.01, 10.0, hint="1 turns it off"),
     "presence_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
     "frequency_penalty": Limit(-2.0, 2.0, hint="0 turns it off"),
     "logit_bias": Limit(-100.0, 100.0, hint="it is added to the token's score; -100 bans it, in effect"),

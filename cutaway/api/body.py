@@ -36,13 +36,13 @@ async def off_loop(body: bytes, work: Callable[[bytes], T]) -> T:
 
 
 def _check_headers(request: Request) -> None:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = ", ".join(part.partition(";")[0].strip().lower() for part in request.headers.getlist("content-type"))
     if kind != JSON_TYPE:
         # A page in a browser may send anything else to this machine without asking.
         raise HttpError(
             415, "unsupported_content_type", f"the content type {kind[:80]!r} is not {JSON_TYPE}", hint="say what it is"
         )
-    coding = request.headers.get("content-encoding", "identity")
+    coding = ", ".join(request.headers.getlist("content-encoding")) or "identity"
     if coding.lower() != "identity":
         raise HttpError(415, "unsupported_content_encoding", f"the content encoding {coding[:80]!r} is not supported")
     length = request.headers.get("content-length", "")

@@ -209,3 +209,22 @@ def test_a_name_that_is_none_is_told_before_a_model_is_loaded(cutaway_command: C
     done = cutaway_command("serve", "-m", "no-such-model", "--port", "0", "--allowed-host", "http://pc")
     assert done.rc == 2
     assert "allowed-host: 'http://pc' is no name of a host" in done.stderr
+
+
+def test_a_second_header_about_the_body_is_not_passed_over(server: RunningServer) -> None:
+    for doubled, code in (
+        (["content-type: application/json", "content-type: text/plain"], "unsupported_content_type"),
+        (
+            ["content-type: application/json", "content-encoding: identity", "content-encoding: gzip"],
+            "unsupported_content_encoding",
+        ),
+    ):
+        body = server.body(max_tokens=1)
+        head = [
+            f"POST {CHAT} HTTP/1.1",
+            "host: localhost",
+            "connection: close",
+            f"content-length: {len(body)}",
+            *doubled,
+        ]
+        assert refusal(say(server, "\r\n".join(head).encode() + b"\r\n\r\n" + body)) == (415, code)

@@ -59,7 +59,7 @@ def test_a_banned_token_stays_banned():
     assert penalize(logits, params, TokenCounts([0], [0])).tolist() == [-np.inf, 1.0]
 
 
-@pytest.mark.parametrize(("logit", "penalty"), [(3e38, 0.01), (-3e38, 10.0), (1.0, 1e-300)])
+@pytest.mark.parametrize(("logit", "penalty"), [(3e38, 0.01), (-3e38, 10.0)])
 def test_a_penalty_that_leaves_float32_fails_the_request(logit, penalty):
     logits = np.array([logit, 1.0], dtype=np.float32)
     with pytest.raises(GenerationError, match=r"repetition_penalty .* drives 1 logits out of the range"):
