@@ -246,7 +246,7 @@ def test_a_clamped_answer_is_reported(cutaway_command: CutawayCommand, smollm: s
         (["--top-p", "0"], ["top_p", "above 0"]),
         (["--top-k", "-1"], ["top_k", "-1", "0 turns it off"]),
         (["--min-p", "1.5"], ["min_p", "1.5"]),
-        (["--repetition-penalty", "0"], ["repetition_penalty", "above 0"]),
+        (["--repetition-penalty", "0"], ["repetition_penalty", "from 0.01 to 10"]),
         (["--presence-penalty", "3"], ["presence_penalty", "-2"]),
         (["--frequency-penalty", "-3"], ["frequency_penalty", "-3"]),
         (["--seed", "9223372036854775808"], ["seed", "9223372036854775808"]),
