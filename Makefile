@@ -29,7 +29,7 @@ chat: $(VENV)/run.stamp ## Talk in the terminal
 	@$(BIN)/cutaway chat
 
 test: test-pure ## Run every test, fast ones first
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/arch tests/cpu tests/api
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/arch tests/cpu tests/api
 
 test-pure: $(VENV)/dev.stamp ## Run the tests that need neither torch nor a model
 	PYTHONPATH=tests $(BIN)/python -m pytest -p no_torch tests/pure
