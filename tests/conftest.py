@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from running_server import RunningServer, running_fake
 from standins import HubSite, IndexSite, serving
 
 from cutaway.config import load_settings
@@ -134,3 +135,17 @@ def hub_site(no_proxy: None) -> Iterator[HubSite]:
     with serving(HubSite()) as site:
         assert isinstance(site, HubSite)
         yield site
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tells the engine of ``shared`` how to behave; see ``fake_server``."""
+    return tmp_path_factory.mktemp("told")
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Iterator[RunningServer]:
+    """A server with an engine without a model, for all tests of a file."""
+    with running_fake(folder) as server:
+        yield server
+        assert len(server.lines) == 1, "only bugs are worth a line"

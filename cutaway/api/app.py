@@ -36,7 +36,7 @@ from cutaway.api.openapi import RouteFacts, openapi_document
 from cutaway.api.prompt_routes import add_prompt_routes
 from cutaway.api.request_id import RequestIds
 from cutaway.api.response import StreamedResponse, WholeResponse
-from cutaway.api.timings import HEADER, read_header, tell_timings
+from cutaway.api.timings import HEADER, read_header, refuse_header, tell_timings
 from cutaway.api.trace_context import TraceContext
 from cutaway.api.values import check_model
 from cutaway.api.vendor import ANTHROPIC, OPENAI, ErrorReply, vendor_of
@@ -119,6 +119,7 @@ def _add_anthropic_routes(app: FastAPI, engine: EngineClient) -> None:
         """An answer to a conversation, as Anthropic gives it, whole or as a stream."""
         message_id = f"msg_{secrets.token_hex(12)}"
         seed = secrets.randbelow(MAX_SEED)
+        refuse_header(request.headers.get(HEADER))
         body = await read_body(request)
         call = await off_loop(body, lambda text: message_call(parse_body(text), model, message_id, seed))
         if not call.stream:

@@ -1,10 +1,13 @@
 """Refuses requests by their headers alone, on every path and before anything is read.
 
-Owns two refusals: a request that was meant for another host (why, is in ``host_names``), and one that says in two ways
-how long it is. A proxy in front may believe the one, while the server believes the other and takes the rest for a
-further request, from somebody else.
+Owns three refusals. Headers may be too long, which ``connection`` sees only while they are still coming. A request may
+be meant for another host; why that matters is in ``host_names``. And it may say in two ways how long it is: a proxy in
+front may believe the one, while the server believes the other and takes the rest for a further request, from somebody
+else.
 Source: RFC 9112, section 6.3, and section 11.2 (request smuggling).
 """
+
+from collections.abc import Sequence
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +16,7 @@ from cutaway.api.failure import HttpError
 from cutaway.api.host_names import host_name
 from cutaway.api.json_text import json_bytes
 from cutaway.api.vendor import vendor_of
+from cutaway.limits import MAX_HEAD_BYTES
 
 
 class HeadCheck:
@@ -29,9 +33,7 @@ class HeadCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        headers = scope.get("headers", ())
-        names = {name for name, _ in headers}
-        error = self._why_not([value for name, value in headers if name == b"host"], names)
+        error = self._why_not(scope["headers"])
         if error is None:
             await self.app(scope, receive, send)
             return
@@ -39,7 +41,11 @@ class HeadCheck:
         response = Response(body, error.status, dict(error.headers), "application/json")
         await response(scope, receive, send)
 
-    def _why_not(self, hosts: list[bytes], names: set[bytes]) -> HttpError | None:
+    def _why_not(self, headers: Sequence[tuple[bytes, bytes]]) -> HttpError | None:
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+            return HttpError(431, "head_too_long", f"the headers are longer than the limit of {MAX_HEAD_BYTES:,} bytes")
+        names = {name for name, _ in headers}
+        hosts = [value for name, value in headers if name == b"host"]
         if {b"content-length", b"transfer-encoding"} <= names:
             text = "both content-length and transfer-encoding say how long the body is"
             return HttpError(400, "ambiguous_length", text, hint="send one of them", headers={"connection": "close"})

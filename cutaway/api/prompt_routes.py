@@ -18,6 +18,7 @@ from cutaway.api.json_text import json_bytes
 from cutaway.api.openai_reply import make_head
 from cutaway.api.render import render_requests, rendered_prompt
 from cutaway.api.response import StreamedResponse, WholeResponse
+from cutaway.api.timings import HEADER, refuse_header
 from cutaway.api.tokenize import detokenize_call, tokenize_call, tokenize_reply
 from cutaway.api.vendor import OPENAI
 from cutaway.engine.client import EngineClient
@@ -45,6 +46,7 @@ def _add_completions(app: FastAPI, engine: EngineClient, clock: Callable[[], flo
         """Texts or tokens continued, whole or as a stream."""
         reply_id = f"cmpl-{secrets.token_hex(12)}"
         seed = secrets.randbelow(MAX_SEED)
+        refuse_header(request.headers.get(HEADER))
         body = await read_body(request)
         call = await off_loop(body, lambda text: completion_call(parse_body(text), model.name, reply_id, seed))
         head = make_head(model, reply_id, int(clock()))

@@ -29,6 +29,12 @@ def read_header(value: str | None) -> bool:
     return SWITCH[value]
 
 
+def refuse_header(value: str | None) -> None:
+    """Raises ``InvalidValue`` if the header asks for timings of an answer that has none."""
+    if read_header(value):
+        raise InvalidValue(HEADER, "only chat completions tell timings", hint="leave it out")
+
+
 def tell_timings(engine: EngineClient, request: GenerationRequest, request_id: str) -> dict[str, Any]:
     """The timings of a request whose copies have all ended; ``request_id`` is how the client knows it."""
     receipts = [engine.receipt(request.request_id, index) for index in range(request.n)]

@@ -228,3 +228,17 @@ def test_a_second_header_about_the_body_is_not_passed_over(server: RunningServer
             *doubled,
         ]
         assert refusal(say(server, "\r\n".join(head).encode() + b"\r\n\r\n" + body)) == (415, code)
+
+
+@pytest.mark.parametrize("headers", [{"x-long": "x" * 20_000}, {f"x-{index}": "y" * 40 for index in range(500)}])
+def test_long_headers_are_refused_however_they_come(server: RunningServer, headers: dict[str, str]) -> None:
+    answer = server.ask("GET", "/health", headers=headers)
+    assert (answer.status, answer.error()["code"]) == (431, "head_too_long")
+
+
+def test_timings_are_not_promised_where_there_are_none(server: RunningServer) -> None:
+    for path in ("/v1/completions", "/v1/messages"):
+        for value in ("1", "please"):
+            answer = server.ask("POST", path, b"{}", JSON | {"x-cutaway-timings": value})
+            assert answer.status == 400, path
+            assert "x-cutaway-timings" in answer.json()["error"]["message"], path

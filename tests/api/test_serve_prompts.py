@@ -14,18 +14,6 @@ LEAVING_SECONDS = 5
 MIXED = ["b", "Is a 토마토 a fruit? 🍅", "<|turn|>hi<|end|>"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("told")
-
-
-@pytest.fixture(scope="module")
-def shared(folder: Path) -> Iterator[RunningServer]:
-    with running_fake(folder) as server:
-        yield server
-        assert len(server.lines) == 1, "only bugs are worth a line"
-
-
 @pytest.fixture
 def server(shared: RunningServer) -> Iterator[RunningServer]:
     """A server whose answer to a good request is the same before and after the test."""
